@@ -9,20 +9,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-import nats
 from nats.aio.client import Client
 from nats.errors import AuthorizationError
+from nats.errors import Error as NatsError
 
 from polycast.cluster.managed_server import password_file
 from polycast.cluster.nats_server import USER, read_password, to_local_address
 from polycast.cluster.permissions import PermissionRefusals
 from polycast.cluster.stream import ApiError, Stream
+from polycast.cluster.tasks import end_tasks
+from polycast.cluster.tls_client import NoTlsError, TlsClient
 from polycast.errors import StartError, UsageError
 from polycast.server.settings import ClusterSettings, Settings
 
 log = logging.getLogger("polycast.cluster")
 
 CONNECT_SECONDS = 20.0
+RECONNECT_SECONDS = 0.25
 STARTING_SECONDS = 30.0
 """How long a start waits for the servers to elect a leader."""
 OLDEST_SERVER = (2, 12)
@@ -54,36 +57,51 @@ async def _connect(settings: Settings) -> Client:
     for server in servers:
         if urlsplit(server).scheme not in ("nats", "tls"):
             raise UsageError(f"cluster.servers: {server!r} is not nats://HOST:PORT")
-    failed: list[Exception] = []
+    errors = ConnectionErrors()
     refusals = PermissionRefusals(wanted.stream)
 
     async def note(error: Exception) -> None:
-        failed.append(error)
+        errors.note(error)
         refusals.note(error)
         log.debug("%s", error)
 
-    options = _to_options(settings)
     where = ", ".join(urlsplit(server).netloc.rpartition("@")[2] for server in servers)
+    secure = wanted.tls or any(urlsplit(server).scheme == "tls" for server in servers)
+    client = TlsClient() if secure else Client()
     connecting = asyncio.ensure_future(
-        nats.connect(
+        client.connect(
             servers, name=f"polycast {wanted.node}", error_cb=note, max_reconnect_attempts=-1,
-            reconnect_time_wait=0.25, connect_timeout=2, ping_interval=2, max_outstanding_pings=2,
+            connect_timeout=2, ping_interval=2, max_outstanding_pings=2,
             pending_size=0,  # a reconnect must not send old publications
-            **options,
+            **_to_options(settings),
         )
     )  # fmt: skip
     deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
     while not connecting.done():
         await asyncio.wait([connecting], timeout=0.1)
-        refused = [error for error in failed if _is_refusal(error)]
-        if not connecting.done() and (refused or asyncio.get_running_loop().time() > deadline):
-            connecting.cancel()
-            await asyncio.wait([connecting])
-            raise _to_start_error(where, (refused or failed or [Exception("no response")])[-1], bool(refused))
-    error = connecting.exception()
-    if error:
-        raise _to_start_error(where, error, _is_refusal(error)) from error
-    return connecting.result()
+        late = asyncio.get_running_loop().time() > deadline
+        if not connecting.done() and (errors.refused or late):
+            await end_tasks([connecting])
+            await client.close()
+            raise _to_start_error(where, errors.refused or errors.last)
+    if error := connecting.exception():
+        raise _to_start_error(where, error) from error
+    return client
+
+
+class ConnectionErrors:
+    """The errors of a connection. Only the last one is remembered: a connection without servers has new ones for
+    as long as the node runs."""
+
+    def __init__(self) -> None:
+        self.last: Exception = NatsError("no response")
+        self.refused: Exception | None = None
+        """An error that does not go away by itself."""
+
+    def note(self, error: Exception) -> None:
+        self.last = error
+        if _is_refusal(error) or isinstance(error, NoTlsError):
+            self.refused = error
 
 
 def _to_servers(wanted: ClusterSettings) -> list[str]:
@@ -96,11 +114,11 @@ def _to_servers(wanted: ClusterSettings) -> list[str]:
 
 def _to_options(settings: Settings) -> dict[str, Any]:
     wanted = settings.cluster
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"reconnect_time_wait": RECONNECT_SECONDS}
     if wanted.manage:
-        options = {"user": USER, "password": read_password(password_file(settings))}
+        options |= {"user": USER, "password": read_password(password_file(settings))}
     elif wanted.credentials:
-        options = {"user_credentials": wanted.credentials}
+        options |= {"user_credentials": wanted.credentials}
     if wanted.tls:
         options["tls"] = ssl.create_default_context(cafile=settings.tls.ca or None)
     return options
@@ -110,8 +128,11 @@ def _is_refusal(error: BaseException) -> bool:
     return isinstance(error, AuthorizationError) or "authorization" in str(error).lower()
 
 
-def _to_start_error(where: str, error: BaseException, refused: bool) -> StartError:
-    if refused:
+def _to_start_error(where: str, error: BaseException) -> StartError:
+    if isinstance(error, NoTlsError):
+        hint = "add a tls block to its configuration, or write cluster.tls = false and nats:// addresses"
+        return StartError(f"the server at {where} does not offer TLS", hint)
+    if _is_refusal(error):
         hint = "write nats://USER:PASSWORD@HOST:PORT, or name a credentials file with cluster.credentials"
         return StartError(f"the servers at {where} refuse the credentials of this node", hint)
     return StartError(f"no server responds at {where}: {error}", "start nats-server there, with JetStream")
