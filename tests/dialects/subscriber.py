@@ -20,7 +20,7 @@ class Subscriber:
 
     def __init__(self, handshake: bytes, context: SessionContext | None = None) -> None:
         self.session = HermodSession(context or SessionContext())
-        self.forms: dict[str, Encoder] = {}
+        self.encoders: dict[str, Encoder] = {}
         self._next: Counter[str] = Counter()
         self._offset = 0
         self.send(handshake)
@@ -31,7 +31,7 @@ class Subscriber:
         for event in self.session.receive(data, NOW).events:
             match event:
                 case Subscribe(pattern, encoder):
-                    self.forms[pattern.value] = encoder
+                    self.encoders[pattern.value] = encoder
                 case Burst():
                     sent.append(self.deliver(event))
                 case DeferredReply(encode):
@@ -53,8 +53,8 @@ class Subscriber:
             burst.sequences.append(self._next[topic])
             self._next[topic] += last - first
         sent: list[bytes] = []
-        for encoder in dict.fromkeys(self.forms.values()):
-            wanted = [s for s in burst.runs() if self.forms.get(burst.topics[s[0]].decode()) is encoder]
+        for encoder in dict.fromkeys(self.encoders.values()):
+            wanted = [s for s in burst.runs() if self.encoders.get(burst.topics[s[0]].decode()) is encoder]
             if wanted:
                 encoded = encoder.encode(burst, [(first, last) for _, first, last in wanted])
                 assert encoded.size == sum(map(len, encoded.blocks))

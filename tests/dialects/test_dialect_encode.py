@@ -18,14 +18,14 @@ from polycast.dialects.simplest import session as simplest
 from polycast.dialects.ubre import encoders as ubre_encoders
 from polycast.model import Burst, Encoder, Format, Limits, Slices
 
-FORMS: dict[str, Encoder] = {
+ENCODERS: dict[str, Encoder] = {
     encoder.name: encoder
     for encoder in (simplest.ENCODER, fanout.ENCODER, hermod_encoders.ENCODER, ubre_encoders.JSON_LINES)
 } | {"nanomsg": nanomsg_encoders.encoder_of("tcp", "|")}
 Messages = list[tuple[bytes, bytes]]
 T = TypeVar("T")
 
-each_encoder = pytest.mark.parametrize("dialect", FORMS)
+each_encoder = pytest.mark.parametrize("dialect", ENCODERS)
 
 topics = st.text("ab é!%\r\n/", min_size=1, max_size=5).map(str.encode)
 payloads = st.one_of(st.binary(max_size=8), st.sampled_from([b"\n", b"a\nb\n", b"x\r", b"!", b"\\n"]))
@@ -53,7 +53,7 @@ def chosen(rows: list[T], slices: Slices) -> list[T]:
 
 
 def encode(dialect: str, burst: Burst, slices: Slices) -> bytes:
-    encoded = FORMS[dialect].encode(burst, slices)
+    encoded = ENCODERS[dialect].encode(burst, slices)
     joined = b"".join(encoded.blocks)
     assert encoded.size == len(joined)
     return joined
@@ -75,7 +75,7 @@ def test_a_stranger_reads_the_messages_back(dialect: str, rows: Messages, data: 
 def test_only_line_feeds_towards_fanout_are_lossy(dialect: str, rows: Messages, data: st.DataObject) -> None:
     slices = data.draw(slices_of(len(rows)))
     changed = [row for row in chosen(rows, slices) if SEEN[dialect](*row)[1] != row[1]]
-    assert FORMS[dialect].encode(burst_of(rows), slices).lossy == len(changed)
+    assert ENCODERS[dialect].encode(burst_of(rows), slices).lossy == len(changed)
 
 
 @each_encoder

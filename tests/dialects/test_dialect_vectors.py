@@ -23,7 +23,7 @@ from polycast.dialects.ubre import encoders as ubre_encoders
 from polycast.model import Burst, Closing, Encoder, Event, Format, Limits
 from vectors import InputVector, OutputVector, Row, input_vectors, output_vectors
 
-FORMS: dict[str, Encoder] = {
+ENCODERS: dict[str, Encoder] = {
     encoder.name: encoder
     for encoder in (simplest.ENCODER, fanout.ENCODER, hermod_encoders.ENCODER, ubre_encoders.JSON_LINES)
 } | {"nanomsg": nanomsg_encoders.encoder_of("tcp", "|")}
@@ -149,7 +149,7 @@ def _bytes(field: str | bytes) -> bytes:
 def _encode(dialect: str, burst: Burst) -> bytes:
     """Only topics that are UTF-8 reach an encoder."""
     readable = [(first, last) for run, first, last in burst.runs() if _is_utf8(burst.topics[run])]
-    return b"".join(FORMS[dialect].encode(burst, readable).blocks) if readable else b""
+    return b"".join(ENCODERS[dialect].encode(burst, readable).blocks) if readable else b""
 
 
 def _is_utf8(topic: bytes) -> bool:
@@ -160,7 +160,7 @@ def _is_utf8(topic: bytes) -> bool:
 def test_output(vector: OutputVector) -> None:
     burst = Burst.of("another", [(topic, payload, Format.BYTES) for topic, payload in vector.messages])
     number([burst])
-    encoded = FORMS[vector.encoder].encode(burst, [(0, len(burst))])
+    encoded = ENCODERS[vector.encoder].encode(burst, [(0, len(burst))])
     assert b"".join(encoded.blocks) == vector.output
     assert encoded.size == len(vector.output)
     assert encoded.lossy == vector.lossy

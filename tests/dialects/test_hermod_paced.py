@@ -27,7 +27,7 @@ def placed(sequence: int, offset: int, micros: int) -> bytes:
 
 def test_subscribers_with_offsets_share_one_encoder() -> None:
     subscriber = Subscriber(hermod.topics("a", offsets=True), LOG)
-    assert subscriber.forms == {"a": OFFSET_ENCODER}
+    assert subscriber.encoders == {"a": OFFSET_ENCODER}
     assert subscriber.publish(B, A, A) == placed(0, 1, 0) + placed(1, 2, 0)
     assert subscriber.publish(A) == placed(2, 3, 3000)
 
@@ -38,7 +38,7 @@ def test_offsets_are_for_the_whole_connection_and_go_with_a_window() -> None:
     assert subscriber.send(hermod.topics("b", offsets=True)) == b'{"status": "OK", "log": "%b", "next": 42}\n' % (
         LOG.log_id.encode()
     )
-    assert subscriber.forms == {"a": OFFSET_ENCODER, "b": OFFSET_ENCODER}
+    assert subscriber.encoders == {"a": OFFSET_ENCODER, "b": OFFSET_ENCODER}
     assert subscriber.publish(A) == placed(1, 1, 1000)
     subscriber.send(hermod.topics(window=1))
     assert subscriber.publish(A, A) == placed(2, 2, 2000)
@@ -47,7 +47,7 @@ def test_offsets_are_for_the_whole_connection_and_go_with_a_window() -> None:
 
 def test_without_a_log_there_are_no_offsets() -> None:
     subscriber = Subscriber(hermod.topics("a", offsets=True, delivery="committed"))
-    assert subscriber.forms == {"a": ENCODER}
+    assert subscriber.encoders == {"a": ENCODER}
     assert subscriber.publish(A) == one("a", 0)
 
 
@@ -55,7 +55,7 @@ def test_without_a_log_there_are_no_offsets() -> None:
 
 
 def test_subscribers_without_a_window_share_one_encoder() -> None:
-    assert Subscriber(hermod.topics("a")).forms == {"a": ENCODER}
+    assert Subscriber(hermod.topics("a")).encoders == {"a": ENCODER}
     assert Subscriber(hermod.topics("a")).publish(A, A) == one("a", 0) + one("a", 1)
 
 
@@ -103,7 +103,7 @@ def test_a_plain_ok_behind_one_with_a_sequence_is_for_the_oldest_that_is_left() 
 def test_a_second_handshake_adds_topics_and_replaces_the_window() -> None:
     subscriber = Subscriber(hermod.topics("a"))
     assert subscriber.send(hermod.topics("b", window=1)) == b""
-    assert len(set(subscriber.forms.values())) == 1
+    assert len(set(subscriber.encoders.values())) == 1
     assert subscriber.publish(A, B, A, B) == one("a", 0)
     assert subscriber.send(hermod.topics("c")) == b""
     assert subscriber.send(hermod.topics(window=3)) == one("b", 0) + one("a", 1)
@@ -230,6 +230,6 @@ def test_acknowledged_messages_are_released() -> None:
     for number in range(100):
         assert subscriber.publish(A) == one("a", number)
         subscriber.send(hermod.acknowledgement("a", number))
-    encoder = subscriber.forms["a"]
+    encoder = subscriber.encoders["a"]
     assert isinstance(encoder, PacedEncoder)
     assert encoder.unacknowledged == 1

@@ -19,8 +19,8 @@ class PrecedingEncoder(Encoder):
     takes_precedence = True
 
 
-FORMS = [Encoder(), Encoder()]
-ALL_ENCODERS = [*FORMS, PrecedingEncoder()]
+ENCODERS = [Encoder(), Encoder()]
+ALL_ENCODERS = [*ENCODERS, PrecedingEncoder()]
 ALPHABET = "abé/"
 
 values = st.one_of(
@@ -176,11 +176,11 @@ def test_an_exact_subscription_invalidates_one_topic(lookups: list[str]) -> None
     router, one = Router(Topics(1_000_000)), Subscriber(1)
     _, other = look_up(router, b"a", b"b")
     lookups.clear()
-    router.subscribe(one, Exact("a"), FORMS[0])
+    router.subscribe(one, Exact("a"), ENCODERS[0])
     a, b = look_up(router, b"a", b"b")
     assert lookups == ["a"]
     assert b is other
-    assert a.members == {(one, FORMS[0])}
+    assert a.members == {(one, ENCODERS[0])}
     router.unsubscribe(one, Exact("a"))
     lookups.clear()
     assert look_up(router, b"b", b"a") == [other, other]
@@ -192,17 +192,17 @@ def test_any_other_subscription_invalidates_all_topics(lookups: list[str], patte
     router, one = Router(Topics(1_000_000)), Subscriber(1)
     look_up(router, b"a", b"b")
     lookups.clear()
-    router.subscribe(one, pattern, FORMS[0])
+    router.subscribe(one, pattern, ENCODERS[0])
     look_up(router, b"a", b"b")
     assert lookups == ["a", "b"]
 
 
 def test_an_unchanged_subscription_invalidates_nothing(lookups: list[str]) -> None:
     router, one = Router(Topics(1_000_000)), Subscriber(1)
-    router.subscribe(one, Everything(), FORMS[0])
+    router.subscribe(one, Everything(), ENCODERS[0])
     look_up(router, b"a")
     lookups.clear()
-    assert not router.subscribe(one, Everything(), FORMS[0])
+    assert not router.subscribe(one, Everything(), ENCODERS[0])
     assert not router.unsubscribe(one, Contains("a"))
     look_up(router, b"a")
     assert lookups == []
@@ -211,7 +211,7 @@ def test_an_unchanged_subscription_invalidates_nothing(lookups: list[str]) -> No
 def test_a_second_subscription_replaces_the_encoder() -> None:
     router, one = Router(Topics(1_000_000)), Subscriber(1)
     for pattern in (Exact("a"), Prefix("a"), Contains("a"), Everything()):
-        for encoder in FORMS:
+        for encoder in ENCODERS:
             assert router.subscribe(one, pattern, encoder)
             assert router.audience(b"a").members == {(one, encoder)}
         router.unsubscribe(one, pattern)
@@ -219,13 +219,13 @@ def test_a_second_subscription_replaces_the_encoder() -> None:
 
 def test_topics_of_one_audience_share_it() -> None:
     router, one, two = Router(Topics(1_000_000)), Subscriber(1), Subscriber(2)
-    router.subscribe(one, Exact("a"), FORMS[0])
-    router.subscribe(one, Prefix("b"), FORMS[0])
-    router.subscribe(two, Contains("a"), FORMS[0])
+    router.subscribe(one, Exact("a"), ENCODERS[0])
+    router.subscribe(one, Prefix("b"), ENCODERS[0])
+    router.subscribe(two, Contains("a"), ENCODERS[0])
     a, b, bb, nobody = look_up(router, b"a", b"b", b"bb", b"x")
     assert b is bb
     assert a is not b
-    assert a.members == {(one, FORMS[0]), (two, FORMS[0])}
+    assert a.members == {(one, ENCODERS[0]), (two, ENCODERS[0])}
     assert not nobody
 
 
@@ -233,7 +233,7 @@ def test_an_audience_that_no_topic_has_is_forgotten() -> None:
     router = Router(Topics(1_000_000))
     subscribers = [Subscriber(i) for i in range(50)]
     for i, subscriber in enumerate(subscribers):
-        router.subscribe(subscriber, Exact(f"t{i}"), FORMS[0])
+        router.subscribe(subscriber, Exact(f"t{i}"), ENCODERS[0])
         look_up(router, f"t{i}".encode())
     assert len(router._index._audiences) == 50
     for i, subscriber in enumerate(subscribers):
@@ -245,8 +245,8 @@ def test_an_audience_that_no_topic_has_is_forgotten() -> None:
 
 def test_a_lookup_creates_no_topic() -> None:
     router, one = Router(Topics(1_000_000)), Subscriber(1)
-    router.subscribe(one, Prefix("a"), FORMS[0])
-    assert router.audience(b"ab").members == {(one, FORMS[0])}
+    router.subscribe(one, Prefix("a"), ENCODERS[0])
+    assert router.audience(b"ab").members == {(one, ENCODERS[0])}
     assert not router.audience(b"b").members
     assert len(router.topics) == 0
 
@@ -263,11 +263,11 @@ def test_a_topic_that_is_not_utf8_is_not_cached() -> None:
 
 def test_the_local_part_has_no_links() -> None:
     client, link = Subscriber(1), Subscriber(2, link=True)
-    audience = Audience(frozenset({(client, FORMS[0]), (link, FORMS[0])}))
-    assert audience.local.members == {(client, FORMS[0])}
+    audience = Audience(frozenset({(client, ENCODERS[0]), (link, ENCODERS[0])}))
+    assert audience.local.members == {(client, ENCODERS[0])}
     assert audience.local is audience.local
     assert audience.local.local is audience.local
 
 
 def test_without_clients_there_is_no_local_part() -> None:
-    assert not Audience(frozenset({(Subscriber(2, link=True), FORMS[0])})).local
+    assert not Audience(frozenset({(Subscriber(2, link=True), ENCODERS[0])})).local

@@ -85,6 +85,8 @@ def _to_rows(events: list[list[str]]) -> tuple[Row, ...]:
 
 def _to_output(id_: str, table: dict[str, Any]) -> OutputVector:
     messages = tuple((to_bytes(topic), to_bytes(payload)) for topic, payload in table.pop("messages"))
-    vector = OutputVector(id_, table.pop("form"), messages, to_bytes(table.pop("output")), table.pop("lossy", 0))
+    vector = OutputVector(
+        id_, table.pop("encoder"), messages, to_bytes(table.pop("output")), table.pop("lossy", 0)
+    )
     assert not table, f"{id_}: unknown keys {sorted(table)}"
     return vector
