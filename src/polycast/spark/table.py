@@ -17,7 +17,7 @@ from polycast.errors import LogDamageError
 from polycast.log.files.folder import Segment, segments
 from polycast.log.files.sealed import SealedReader, SegmentMetadata
 from polycast.log.read.catalog import offset_bounds
-from polycast.log.read.reader import covering
+from polycast.log.read.gaps import covering
 from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern, Prefix, parse_patterns
 from polycast.spark.log_view import find_log
 from polycast.spark.schema import ROWS

@@ -12,6 +12,7 @@ import typer
 from polycast.cli.log.data_folder import DATA, open_log
 
 if TYPE_CHECKING:
+    from polycast.log.read.gaps import SegmentRange
     from polycast.log.read.segment_info import SegmentInfo
 
 NAME = "info"
@@ -35,11 +36,17 @@ def run(
 def describe(folder: Path) -> dict[str, Any]:
     from polycast.log.files.quarantine import LOST, QUARANTINE, read_lost
     from polycast.log.files.state import is_running, log_id, read_state
+    from polycast.log.read.gaps import find_holes
     from polycast.log.read.segment_info import read_segment_infos
 
     found = read_segment_infos(folder)
+    lost = read_lost(folder)
+    holes = find_holes(map(_to_range, found), lost)
+    if holes:  # or segments were sealed or removed meanwhile
+        found, lost = read_segment_infos(folder), read_lost(folder)
+        holes = find_holes(map(_to_range, found), lost)
     state = read_state(folder)
-    gaps = {gap for segment in found for gap in segment.gaps} | set(read_lost(folder))
+    gaps = {gap for segment in found for gap in segment.gaps} | {*lost, *holes}
     quarantined = sorted(path for path in (folder / QUARANTINE).glob("*") if not path.name.endswith(LOST))
     return {
         "folder": str(folder),
@@ -54,6 +61,13 @@ def describe(folder: Path) -> dict[str, Any]:
         "gaps": sorted([msgspec.to_builtins(gap) for gap in gaps], key=itemgetter("first")),
         "quarantined": [{"file": path.name, "bytes": path.stat().st_size} for path in quarantined],
     }
+
+
+def _to_range(info: SegmentInfo) -> SegmentRange | None:
+    """None for damage: where the segment ends is not known."""
+    from polycast.log.read.gaps import SegmentRange
+
+    return None if info.damage else SegmentRange(info.segment.first, info.next, info.gaps)
 
 
 def _to_row(info: SegmentInfo) -> dict[str, Any]:

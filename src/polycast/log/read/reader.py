@@ -19,13 +19,13 @@ from polycast.log.files.folder import Segment, segments
 from polycast.log.files.format import REMOVED, Gap
 from polycast.log.files.hot import GroupPosition
 from polycast.log.files.quarantine import read_lost
+from polycast.log.read.gaps import MISSING, covering
 from polycast.log.read.segment_sources import Source, UnreadableSource, open_source
 
 log = logging.getLogger("polycast.log")
 
 READ_ROWS = 8192
 LAST_OFFSET = 2**63 - 1
-MISSING = "no segment holds them"
 
 
 class Reader:
@@ -211,10 +211,6 @@ class Reader:
         if reason != self._reported:
             log.error("%s", reason)
         self._reported = reason
-
-
-def covering(gaps: Sequence[Gap], first: int, after: int) -> Gap | None:
-    return next((gap for gap in gaps if gap.first <= first and after <= gap.next), None)
 
 
 def _numbers(array: pa.Array) -> memoryview:

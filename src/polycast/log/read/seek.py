@@ -177,15 +177,6 @@ def first_time(segment: Segment) -> int | None:
     return None if group is None else int(group.batch["time"][0].value)
 
 
-def hot_gaps(segment: Segment) -> list[Gap]:
-    """The gaps that the headers of a hot segment record, unverified."""
-    hot = HotReader(segment.path)
-    try:
-        return [header.gap for _, header in hot.headers() if header.gap]
-    finally:
-        hot.close()
-
-
 def _begins_before_sequences(segment: Segment, requested: pa.Table) -> bool | None:
     """Whether no topic was past its sequence when the segment began."""
     try:

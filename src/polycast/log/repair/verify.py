@@ -25,6 +25,7 @@ from polycast.log.files.quarantine import read_lost
 from polycast.log.files.sealed import SealedReader, content_of
 from polycast.log.files.snapshot import read_snapshot
 from polycast.log.files.state import NAME, LogState, read_state
+from polycast.log.read.gaps import covering
 
 
 class LogFinding(NamedTuple):
@@ -199,8 +200,8 @@ def _read_state(folder: Path) -> tuple[LogState | None, str]:
 
 
 def _covers(gaps: list[Gap], first: int, after: int) -> bool:
-    """Whether a recorded gap covers these offsets."""
-    return first == after or any(gap.first <= first and after <= gap.next for gap in gaps)
+    """Whether recorded gaps cover these offsets."""
+    return first == after or covering(gaps, first, after) is not None
 
 
 def holes_in(offsets: pa.Array) -> list[Gap]:

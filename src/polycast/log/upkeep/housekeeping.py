@@ -26,6 +26,7 @@ from polycast.log.repair.recovery import inspect
 from polycast.log.repair.salvage import salvage
 from polycast.log.settings import LogSettings
 from polycast.log.upkeep.inventory import Inventory
+from polycast.log.upkeep.lost_segments import record_hole
 from polycast.log.upkeep.resealing import reseal
 from polycast.log.upkeep.retention import Retention
 from polycast.log.upkeep.sealing import seal
@@ -67,6 +68,8 @@ class Housekeeping:
         self._retained_at = 0.0
         self._summarized: int | None = None
         self.segments_sealed = self.bytes_sealed = self.segments_quarantined = 0
+        self.segments_missing = 0
+        """Holes between segments that this run has found."""
         self._salvage_at = 0.0
         self._thread = threading.Thread(target=self._run, name="log-housekeeping", daemon=True)
 
@@ -113,7 +116,7 @@ class Housekeeping:
 
     def _damage_warning(self) -> str:
         """Until the next start. The loss stays in the metrics, until retention removes its range."""
-        if not self.segments_quarantined and not self.inventory.suspects():
+        if not self.segments_quarantined and not self.segments_missing and not self.inventory.suspects():
             return ""
         lost = f"{self.inventory.messages_unreadable:,} messages of the log are lost"
         return f"damage was found in the log: {lost}; polycast log info lists their offsets"
@@ -148,12 +151,12 @@ class Housekeeping:
         """The fast tasks, also between two segments to seal."""
         self._try("snapshots", self._summarize)
         self._retain(self._closed())
-        self._try("inventory", lambda: self.inventory.update(self._closed()))
+        self._try("inventory", self._take_stock)
         if self.inventory.suspects() and time.monotonic() >= self._salvage_at:
             self._salvage_at = time.monotonic() + RETRY_SECONDS
             if self._try("salvage", self._salvage):
                 self._salvage_at = 0.0
-                self._try("inventory", lambda: self.inventory.update(self._closed()))
+                self._try("inventory", self._take_stock)
 
     def _summarize(self) -> None:
         self._summarized = self._snapshot()
@@ -183,6 +186,19 @@ class Housekeeping:
             log.error("%s: %s: %s; it is retried", self._folder, what, text)
 
     # -- damage ------------------------------------------------------------------------------------------
+
+    def _take_stock(self) -> None:
+        self.inventory.update(self._closed())
+        holes = self.inventory.holes
+        for hole in holes:
+            before = [segment for segment in segments(self._folder) if segment.first < hole.first][-1]
+            if not before.sealed and inspect(before.path).error:
+                self.inventory.unreadable.add(before.first)  # the headers end at the damage, the rows may not
+            else:
+                record_hole(self._folder, hole, self._disk)
+                self.segments_missing += 1
+        if holes:
+            self.inventory.update(self._closed())
 
     def _salvage(self) -> None:
         closed, found = self._closed(), segments(self._folder)

@@ -13,8 +13,8 @@ from polycast.errors import LogDamageError
 from polycast.log.files.folder import Segment, segment_size, segments
 from polycast.log.files.format import Gap
 from polycast.log.files.quarantine import read_lost
-from polycast.log.files.sealed import SealedReader
-from polycast.log.read.seek import first_offset, first_time, hot_gaps
+from polycast.log.read.gaps import SegmentRange, count_offsets, find_holes, read_range
+from polycast.log.read.seek import first_offset, first_time
 
 SEGMENTS_A_ROUND = 64
 """Segments whose headers are read in one round."""
@@ -25,7 +25,10 @@ class Inventory:
         """`open_bytes`: the bytes written to the segment that is not closed; its file is allocated ahead."""
         self._folder = folder
         self._open_bytes = open_bytes
-        self._gaps: dict[Segment, list[Gap]] = {}
+        self._ranges: dict[Segment, SegmentRange | None] = {}
+        """None for an unreadable segment."""
+        self._closed = 0
+        """Segments before this offset were closed when they were read: their ranges stay."""
         self._oldest: tuple[Segment, int] | None = None
         self.size = 0
         self.first: int | None = None
@@ -39,6 +42,8 @@ class Inventory:
         """Damage that readers met and that is not recorded yet, by first offset."""
         self.unreadable: set[int] = set()
         """First offsets of segments whose head or footer cannot be read."""
+        self.holes: list[Gap] = []
+        """Offsets between two segments that no gap covers."""
 
     def note(self, gap: Gap) -> None:
         """In any thread: a reader met damage."""
@@ -63,14 +68,16 @@ class Inventory:
         self.size = self.written_bytes(found, closed)
         self.first = first_offset(self._folder)
         self.oldest_micros = self._oldest_time(found[0]) if found else 0
-        self._read_gaps(found, closed)
+        self._read_ranges(found, closed)
         first = self.first or 0
         lost = {gap for gap in read_lost(self._folder) if gap.next > first}
-        recorded = {gap for gaps in self._gaps.values() for gap in gaps if gap.next > first} | lost
+        segment_gaps = (gap for each in self._ranges.values() if each for gap in each.gaps)
+        recorded = {gap for gap in segment_gaps if gap.next > first} | lost
         self.gaps = sorted(recorded, key=lambda gap: (gap.first, gap.next))
+        self.holes = find_holes([self._ranges.get(segment) for segment in found], [*lost])
         self._forget_recorded(lost, first)
-        unreadable = {*lost, *self._noted.values()}
-        self.messages_unreadable = sum(gap.next - max(gap.first, first) for gap in unreadable)
+        unreadable = [Gap(max(gap.first, first), gap.next, "") for gap in (*lost, *self._noted.values())]
+        self.messages_unreadable = count_offsets(unreadable)
 
     def _forget_recorded(self, lost: set[Gap], first: int) -> None:
         """Also damage that retention has removed."""
@@ -87,23 +94,16 @@ class Inventory:
                 return 0
         return self._oldest[1]
 
-    def _read_gaps(self, found: list[Segment], closed: int) -> None:
-        known = {segment: self._gaps[segment] for segment in found if segment in self._gaps}
-        unknown = [segment for segment in found if segment not in known or segment.first >= closed]
+    def _read_ranges(self, found: list[Segment], closed: int) -> None:
+        known = {each: self._ranges[each] for each in found if each in self._ranges and each.first < self._closed}
+        unknown = [segment for segment in found if segment not in known]
         for segment in unknown[:SEGMENTS_A_ROUND]:
             try:
-                known[segment] = _gaps_of(segment)
+                known[segment] = read_range(segment)
             except FileNotFoundError:  # sealed or removed meanwhile
                 continue
             except LogDamageError:
-                known[segment] = []
+                known[segment] = None
                 self.unreadable.add(segment.first)
         self.unreadable &= {segment.first for segment in found}
-        self._gaps = known
-
-
-def _gaps_of(segment: Segment) -> list[Gap]:
-    if not segment.sealed:
-        return hot_gaps(segment)
-    with SealedReader(segment.path) as reader:
-        return reader.metadata.gaps
+        self._ranges, self._closed = known, closed

@@ -18,7 +18,8 @@ from polycast.log.files.disk import DISK, TEMPORARY, Disk
 from polycast.log.files.format import LOST_TO_DAMAGE, Gap
 from polycast.log.files.quarantine import QUARANTINE, write_lost
 from polycast.log.files.sealed import RowGroup, SealedReader, SegmentMetadata, content_of, to_key_values
-from polycast.log.repair.salvage import copy_to_quarantine
+from polycast.log.read.gaps import outside
+from polycast.log.repair.salvage import copy_to_quarantine, gaps_beside
 from polycast.log.upkeep.sealing import SegmentSink, check_file, to_writer
 
 log = logging.getLogger("polycast.log")
@@ -39,7 +40,7 @@ def reseal(path: Path, after: int, disk: Disk = DISK) -> list[Gap]:
         if not damage:
             return []
         copy = copy_to_quarantine(path, disk)
-        lost = _report(copy, damage, disk)
+        lost = _report(path, copy, damage, reader.metadata.gaps, disk)
         readable = _readable(reader.metadata, damage)
         if readable:
             _write(reader, readable, lost, path, disk)
@@ -50,7 +51,7 @@ def reseal(path: Path, after: int, disk: Disk = DISK) -> list[Gap]:
 
 
 def _give_up(path: Path, damage: Gap, disk: Disk) -> list[Gap]:
-    lost = _report(copy_to_quarantine(path, disk), [damage], disk)
+    lost = _report(path, copy_to_quarantine(path, disk), [damage], [], disk)
     path.unlink()
     disk.sync_folder(path.parent)
     return lost
@@ -67,8 +68,11 @@ def _find_damage(reader: SealedReader) -> list[Gap]:
     return found
 
 
-def _report(copy: Path, damage: list[Gap], disk: Disk) -> list[Gap]:
+def _report(path: Path, copy: Path, damage: list[Gap], gaps: list[Gap], disk: Disk) -> list[Gap]:
+    """`gaps`: those that the segment records."""
     reason = f"{LOST_TO_DAMAGE}{QUARANTINE}/{copy.name}"
+    others = [*gaps, *gaps_beside(path, reason)]
+    damage = [part for gap in damage for part in outside(gap, others)]
     for gap in damage:
         log.critical("%s; offsets from %s up to %s are lost; the damaged file is %s", gap.reason,
                      f"{gap.first:,}", f"{gap.next:,}", copy)  # fmt: skip

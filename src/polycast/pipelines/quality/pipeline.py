@@ -30,8 +30,7 @@ from polycast.errors import LogDamageError
 from polycast.log.files.folder import log_folder, segments
 from polycast.log.files.format import Gap
 from polycast.log.files.quarantine import read_lost
-from polycast.log.files.sealed import SealedReader
-from polycast.log.read.seek import hot_gaps
+from polycast.log.read.gaps import read_range
 from polycast.pipelines.quality.findings import FieldRules, QualityState, count_problems, merge, to_report
 from polycast.pipelines.quality.inspection import INSPECTED, REFUSALS, PartitionInspection, inspect
 from polycast.pipelines.quality.page import to_page
@@ -70,11 +69,7 @@ def known_gaps(folder: Path) -> list[Gap]:
     gaps = set(read_lost(folder))
     for segment in segments(folder):
         with suppress(FileNotFoundError, LogDamageError):
-            if segment.sealed:
-                with SealedReader(segment.path) as sealed:
-                    gaps.update(sealed.metadata.gaps)
-            else:
-                gaps.update(hot_gaps(segment))
+            gaps.update(read_range(segment).gaps)
     return sorted(gaps, key=lambda gap: gap.first)
 
 

@@ -24,7 +24,7 @@ from polycast.dialects.json_bodies import to_json
 from polycast.dialects.start_positions import read_start_positions
 from polycast.log.files.format import REMOVED, Gap
 from polycast.log.read import query
-from polycast.log.read.reader import covering
+from polycast.log.read.gaps import covering
 from polycast.log.read.seek import first_offset, is_removed, seek_sequence, seek_time
 from polycast.log.read.segment_index import SegmentIndex
 from polycast.log.read.work import Work
