@@ -77,7 +77,7 @@ def run(
         return
     with logging_to_stderr(loaded.settings.stderr.format, logging.DEBUG if verbose else logging.INFO):
         start: dict[str, Any] = {"start": _node_start()} if loaded.settings.cluster.enabled else {}
-        serve(loaded.settings, say=_print_line, pages=console.pages(), read=lambda: read().settings, **start)
+        serve(loaded.settings, show=_print_line, pages=console.pages(), read=lambda: read().settings, **start)
 
 
 def _node_start() -> Any:

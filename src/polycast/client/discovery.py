@@ -107,12 +107,12 @@ def find_listener(at: str, listener: str) -> str:
 def _parse(at: str) -> Address:
     written, _, rest = at.partition("://")
     scheme, port = SCHEMES[written]
-    location, mark, query = rest.partition("?")
+    location, separator, query = rest.partition("?")
     location = location.removesuffix("/")
     if not location.rpartition(":")[2].isdigit() or location.endswith("]"):
         location += f":{port}"
     try:
-        return parse_address(f"{scheme}://{location}{mark}{query}")
+        return parse_address(f"{scheme}://{location}{separator}{query}")
     except UsageError as error:
         shown = f"{written}://{location}"  # without its options: one may be a token
         raise UsageError(f"{shown!r} is not an address", f"write {written}://HOST:PORT, without a path") from error

@@ -21,21 +21,21 @@ from polycast.server.settings import Settings
 log = logging.getLogger("polycast.cluster")
 
 
-async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
+async def run(settings: Settings, show: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
     async with ManagedServer(settings) if settings.cluster.manage else contextlib.nullcontext():
         stream = await open_stream(settings, partial(offer_log, settings))
         try:
-            await _run(settings, stream, say, pages, read)
+            await _run(settings, stream, show, pages, read)
         finally:
             await stream.close()
 
 
 async def _run(
-    settings: Settings, stream: Stream, say: Callable[[str], None], pages: Mapping[str, Page], read: Read
+    settings: Settings, stream: Stream, show: Callable[[str], None], pages: Mapping[str, Page], read: Read
 ) -> None:
     wanted = settings.cluster
     joined = await join(settings, stream)
     sequencer = JetStreamSequencer(wanted.node, stream, joined.log, wanted.pending_bytes, joined.info)
     server = Server(settings, joined.log, pages, sequencer)
     async with Watch(sequencer, joined, server):
-        await run_server(server, say, read, sequencer.failed)
+        await run_server(server, show, read, sequencer.failed)

@@ -18,6 +18,7 @@ import uvloop
 from polycast.dialects.session import Page
 from polycast.log.files.permissions import UMASKS, check_owners, protect, restrict
 from polycast.server.exposure import find_warnings
+from polycast.server.heap import keep_freed_memory
 from polycast.server.reload import reload
 from polycast.server.server import Server
 from polycast.server.settings import Settings
@@ -92,13 +93,13 @@ def open_log(settings: Settings, exact: bool = False, seed: str = "") -> Log | N
     return opened
 
 
-async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
-    """A broker from start to signal. `say` gets the lines for stdout, `read` reads the settings again."""
-    await run_server(Server(settings, open_log(settings), pages), say, read)
+async def run(settings: Settings, show: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
+    """A broker from start to signal. `show` gets the lines for stdout, `read` reads the settings again."""
+    await run_server(Server(settings, open_log(settings), pages), show, read)
 
 
 async def run_server(
-    server: Server, say: Callable[[str], None], read: Read, failed: asyncio.Future[object] | None = None
+    server: Server, show: Callable[[str], None], read: Read, failed: asyncio.Future[object] | None = None
 ) -> None:
     """`failed`: done with an exception if the broker must stop by itself."""
     stop = _stop_signal()
@@ -106,8 +107,8 @@ async def run_server(
     _handle_hangups(stop, partial(reload, server, read))
     _log_start(server)
     for name, address in server.core.addresses:
-        say(f"listening {name} {address}")
-    say("ready")
+        show(f"listening {name} {address}")
+    show("ready")
     stopping: asyncio.Future[object] = asyncio.ensure_future(stop.wait())
     waits: list[asyncio.Future[object]] = [stopping, *([failed] if failed else [])]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -133,9 +134,10 @@ Start = Callable[[Settings, Callable[[str], None], Mapping[str, Page], Read], Co
 
 
 def serve(
-    settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read, start: Start = run
+    settings: Settings, show: Callable[[str], None], pages: Mapping[str, Page], read: Read, start: Start = run
 ) -> None:
     restrict(UMASKS[settings.log.access])
     check(settings)
+    keep_freed_memory()
     with contextlib.suppress(KeyboardInterrupt):
-        uvloop.run(start(settings, say, pages, read))
+        uvloop.run(start(settings, show, pages, read))

@@ -105,7 +105,7 @@ class HttpSession(RequestSession):
                 if self._awaits_response:
                     return Received(events, position)
                 if isinstance(events[-1], Upgrade):
-                    return _hand_over(events, events[-1].session, block, position, now)
+                    return _switch_session(events, events[-1].session, block, position, now)
                 if isinstance(events[-1], Closing):
                     break
             return Received(events, len(block))
@@ -261,7 +261,7 @@ class HttpSession(RequestSession):
         return write_page(self._http, page, self._cors, is_head, close, now)
 
 
-def _hand_over(events: list[Event], session: Session, block: Block, position: int, now: float) -> Received:
+def _switch_session(events: list[Event], session: Session, block: Block, position: int, now: float) -> Received:
     """The bytes after the request belong to the new session."""
     consumed, need, rest = position, 0, block[position:]
     events += opening(session)
