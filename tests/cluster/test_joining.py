@@ -7,91 +7,17 @@ import json
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import nats
-import pytest
 
+from cluster.place import Place, send, wait_level
 from cluster.trio import LISTEN, read_table
 from kit import hermod
 from kit.broker import Broker
 from kit.nats import Servers
 from kit.program import polycast
-from kit.replay import publish
 from kit.subscribers import send_request
 from kit.wire import GUARD_SECONDS, wait_for
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    with Servers(tmp_path_factory.mktemp("server"), 1) as running:
-        yield running
-
-
-class Place:
-    """A stream of its own, and folders for nodes."""
-
-    def __init__(self, server: Servers, folder: Path, stream: str) -> None:
-        self.urls = server.urls
-        self.folder = folder
-        self.stream = stream
-
-    def flags(self, name: str) -> list[str]:
-        return [
-            f"--cluster={self.urls}",
-            f"--node={name}",
-            f"--set=cluster.stream={self.stream}",
-            "--set=cluster.max_bytes=4MiB",
-        ]
-
-    def node(self, name: str, *more: str, data: str = "") -> Broker:
-        return Broker(*self.flags(name), *more, listen=LISTEN, data=self.folder / (data or name))
-
-    def single(self, name: str) -> Broker:
-        return Broker(listen=LISTEN, data=self.folder / name)
-
-    def refusal(self, name: str, *more: str, data: str = "", urls: str = "") -> str:
-        """What a start that must fail says."""
-        flags = [
-            f"--cluster={urls}" if flag.startswith("--cluster") and urls else flag for flag in self.flags(name)
-        ]
-        listen = "--listen=simplest=tcp://127.0.0.1:0"
-        finished = polycast("serve", *flags, listen, f"--data={self.folder / (data or name)}", *more)
-        assert finished.code == 1, finished
-        return finished.err
-
-    def table(self, name: str) -> Any:
-        return read_table(self.folder / name / "log")
-
-    def call(self, subject: str, body: bytes = b"") -> Any:
-        async def run() -> Any:
-            connection = await nats.connect(self.urls)
-            response = await connection.request(subject, body, timeout=5)
-            await connection.close()
-            return json.loads(response.data)
-
-        return asyncio.run(run())
-
-
-@pytest.fixture
-def place(server: Servers, tmp_path: Path, request: pytest.FixtureRequest) -> Place:
-    return Place(server, tmp_path, request.node.name.upper()[5:30])
-
-
-def send(node: Broker, topic: str, *payloads: bytes) -> None:
-    with node.connect("hermod.pub") as peer:
-        publish(peer, [(topic, payload) for payload in payloads])
-
-
-def wait_level(node: Broker, nodes: int) -> dict[str, Any]:
-    def level() -> dict[str, Any]:
-        found: dict[str, Any] = send_request(node, "polycast/cluster")
-        rows = found["nodes"]
-        return found if len(rows) == nodes and len({row["sequence"] for row in rows}) == 1 else {}
-
-    return wait_for(level, f"{nodes} nodes at one sequence")
 
 
 def test_a_single_broker_becomes_the_first_node_and_a_single_broker_again(place: Place) -> None:
@@ -110,6 +36,19 @@ def test_a_single_broker_becomes_the_first_node_and_a_single_broker_again(place:
         send(alone, "t", b"5")
     assert place.table("b")["payload"].to_pylist() == [b"1", b"2", b"3", b"4", b"5"]
     assert "not the beginning" in place.refusal("b")
+
+
+def test_a_single_broker_without_messages_becomes_the_first_node(place: Place) -> None:
+    with place.single("a"):
+        pass
+    with place.single("killed") as alone:
+        alone.kill()
+    with place.node("a") as first, place.node("b") as second:
+        send(second, "t", b"1")
+        wait_level(first, 2)
+    assert place.table("a").equals(place.table("b"))
+    with place.node("killed", f"--set=cluster.stream={place.stream}2") as first:
+        send(first, "t", b"1")
 
 
 def _single_log(place: Place, name: str) -> str:
@@ -185,13 +124,9 @@ def test_a_stream_that_is_gone_stops_all_nodes_and_is_restored_from_the_longest_
     before = place.table("a")
     assert "is gone, and this node has applied" in place.refusal("a")
     assert place.table("a").equals(before)
-    restore = ["cluster", "restore", f"--cluster={place.urls}", "--json"]
-    env = [f"--data={place.folder / 'a'}", "--node=a"]
-    config = place.folder / "stream.toml"
-    config.write_text(f'[cluster]\nstream = "{place.stream}"\nmax_bytes = "4MiB"\n')
-    looked = polycast(*restore, *env, f"--config={config}")
+    looked = place.restore("a")
     assert json.loads(looked.out)["offset"] == 3, looked
-    done = polycast(*restore, *env, f"--config={config}", "--yes")
+    done = place.restore("a", "--yes")
     assert json.loads(done.out)["restored"], done
     with place.node("a") as first, place.node("b") as second, place.node("c"):
         send(second, "t", b"3")

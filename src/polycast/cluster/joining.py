@@ -33,6 +33,7 @@ from polycast.log.files.format import StreamPosition
 from polycast.log.files.state import read_state
 from polycast.log.log import Log
 from polycast.log.read.seek import first_offset
+from polycast.log.read.segment_info import read_segment_info
 from polycast.server.run import open_log
 from polycast.server.settings import Settings
 
@@ -52,13 +53,19 @@ class Joined:
 async def offer_log(settings: Settings, stream: Stream) -> None:
     """Nodes with an empty folder leave the creation of the stream to a node with the log of a single broker. With
     managed servers, all nodes may find a majority in the same moment."""
-    state = read_state(log_folder(settings.log.data))
+    folder = log_folder(settings.log.data)
+    state = read_state(folder)
 
     async def respond(message: Msg) -> None:
         await respond_to(message, settings.cluster.node.encode())
 
-    if state and state.position is None:
+    if state and state.position is None and await asyncio.to_thread(_has_messages, folder):
         await stream.subscribe("offered", respond)
+
+
+def _has_messages(folder: Path) -> bool:
+    """Also if all were removed. A log that never had a message is no beginning to wait for."""
+    return any(segment.first or read_segment_info(segment).rows for segment in segments(folder))
 
 
 async def join(settings: Settings, stream: Stream) -> Joined:
@@ -161,7 +168,12 @@ def _join_seeded(node_log: Log, position: StreamPosition, info: StreamInfo) -> b
         return True
     if genesis.stream == position.stream and position.sequence < genesis.sequence:
         return False
-    raise _lost(f"{info.id!r} is not the stream that this node has applied ({position.stream!r})")
+    text = f"{info.id!r} is not the stream that this node has applied ({position.stream!r})"
+    hint = (
+        "nothing was changed; move the data folder away, and the node copies the log of another one. Only if no "
+        f"other node has a longer log: {RESTORE} --replace"
+    )
+    raise ClusterError(text, hint)
 
 
 def to_seeded(position: StreamPosition, stream: str) -> StreamPosition:

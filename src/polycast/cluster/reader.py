@@ -19,7 +19,7 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from polycast.cluster.stream import ApiError, Stream
-from polycast.errors import PolycastError
+from polycast.errors import PolycastError, StartError
 
 log = logging.getLogger("polycast.cluster")
 
@@ -48,8 +48,10 @@ class Delivered(NamedTuple):
 
 
 class StreamReader:
-    def __init__(self, stream: Stream, node: str) -> None:
+    def __init__(self, stream: Stream, node: str, stream_id: str) -> None:
+        """`stream_id`: see `StreamInfo.id`. Nothing is read from another stream with the same name."""
         self._stream = stream
+        self._id = stream_id
         self._node = node
         self.restarts = 0
 
@@ -70,6 +72,7 @@ class StreamReader:
         name = f"{self._node}-{secrets.token_hex(4)}"
         connection = self._stream.connection
         await self._create(name, sequence)
+        await self._check_stream()
         inbox = connection.new_inbox()
         subscription = await connection.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
         pull = _Pull(self._stream, name, inbox)
@@ -103,6 +106,15 @@ class StreamReader:
         }  # fmt: skip
         body = {"stream_name": self._stream.name, "config": config, "action": "create"}
         await self._stream.call(f"CONSUMER.CREATE.{self._stream.name}.{name}", body)
+
+    async def _check_stream(self) -> None:
+        """After the consumer was created: if the stream is the right one now, it was the right one then."""
+        try:
+            info = await self._stream.info()
+        except StartError as error:
+            raise DoubtError(str(error)) from error
+        if info is None or info.id != self._id:
+            raise DoubtError("another stream")
 
 
 class _Pull:

@@ -8,14 +8,16 @@ new stream if their logs are equal, and copy the log of the first otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from polycast.cluster.connecting import count_servers, open_stream
 from polycast.cluster.joining import open_node_log
 from polycast.cluster.peers import collect
-from polycast.cluster.stream import Agreed, ApiError, Genesis, Stream
+from polycast.cluster.stream import Agreed, ApiError, Genesis, Stream, StreamInfo
 from polycast.errors import ClusterError, StartError
 from polycast.log.files.folder import log_folder
 from polycast.log.files.format import StreamPosition
+from polycast.log.files.permissions import restrict, umask_of
 from polycast.log.log import Log
 from polycast.log.repair.verify import LogFinding, verify
 from polycast.server.settings import Settings
@@ -23,16 +25,24 @@ from polycast.server.settings import Settings
 
 @dataclass
 class LogEnd:
+    log: str
+    """The id of the log: the seed of its checksums."""
     next: int
+    checksum: str
     position: StreamPosition
+
+    def to_genesis(self) -> Genesis:
+        at = self.position
+        return Genesis(self.log, self.next, self.checksum, at.stream, at.sequence, at.chain)
 
 
 async def find_end(settings: Settings) -> LogEnd:
     """The end of this node's log. Raises ClusterError if the log is damaged, or is not the log of a node."""
     folder = log_folder(settings.log.data)
+    restrict(umask_of(Path(settings.log.data)))
     node_log = open_node_log(settings)
     try:
-        end = LogEnd(node_log.next, _position(node_log))
+        end = LogEnd(node_log.seed, node_log.next, node_log.checksum, _position(node_log))
     finally:
         node_log.release()
     for report in verify(folder):
@@ -47,36 +57,47 @@ async def restore(settings: Settings, replace: bool) -> LogEnd:
     end = await find_end(settings)
     stream = await open_stream(settings)
     try:
-        await _remove(stream, replace)
-        node_log = open_node_log(settings)
-        try:
-            at = end.position
-            genesis = Genesis(node_log.seed, end.next, node_log.checksum, at.stream, at.sequence, at.chain)
-        finally:
-            node_log.release()
+        await _remove(stream, end, replace)
         servers = count_servers(stream.connection, settings.cluster)
-        await stream.create(settings.cluster, Agreed.of(settings), genesis, servers)
+        await stream.create(settings.cluster, Agreed.of(settings), end.to_genesis(), servers)
     finally:
         await stream.close()
     return end
 
 
-async def _remove(stream: Stream, replace: bool) -> None:
+async def _remove(stream: Stream, end: LogEnd, replace: bool) -> None:
     if running := [status.node for status in await collect(stream)]:
         raise StartError(f"these nodes run: {', '.join(running)}", "stop all nodes before the stream is restored")
     try:
         info = await stream.info()
-    except StartError:
+        if info is None:
+            return
+    except StartError:  # a stream of another program
+        if not replace:
+            raise
         info = None
-    if info is None:
-        return
-    if not replace:
+    if info and not replace:
         text = f"the stream {stream.name} exists, with messages {info.first:,} to {info.last:,}"
         raise StartError(text, "--replace removes it")
+    if info and (more := find_more(info, end)):
+        hint = "nothing was changed; run this command at the node with the highest sequence, or start the nodes"
+        raise StartError(more, hint)
     try:
         await stream.call(f"STREAM.DELETE.{stream.name}")
     except ApiError as error:
         raise StartError(f"the stream {stream.name} cannot be removed: {error}") from error
+
+
+def find_more(info: StreamInfo, end: LogEnd) -> str:
+    """The messages of the stream that the log does not have. They would be lost with the stream."""
+    genesis, at = info.genesis, end.position
+    if info.id == at.stream:
+        if info.last > at.sequence:
+            return f"the stream ends at message {info.last:,}, and this log at message {at.sequence:,} of it"
+    elif genesis.log == end.log and (genesis.next, info.last) > (end.next, 0):
+        begins = f"the stream begins at offset {genesis.next:,}, and has {info.last:,} messages"
+        return f"{begins}; this log ends at offset {end.next:,}"
+    return ""
 
 
 def _position(node_log: Log) -> StreamPosition:

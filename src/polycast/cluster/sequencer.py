@@ -43,7 +43,7 @@ class JetStreamSequencer:
         self._read_to = 0
         """The stream sequence that was read last: after a restart, staged frames are read again."""
         self.proposer = Proposer(node, stream.publish)
-        self.reader = StreamReader(stream, node)
+        self.reader = StreamReader(stream, node, info.id)
         self.machine: ApplyMachine
         self.failed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         """Its exception says why this node cannot go on."""
