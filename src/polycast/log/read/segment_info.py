@@ -16,6 +16,7 @@ from polycast.log.files.sealed import SealedReader
 class SegmentInfo(NamedTuple):
     segment: Segment
     size: int
+    """Bytes that are written; a damaged file as it is."""
     next: int
     """The offset after the last message; without messages, the first offset."""
     rows: int = 0
@@ -50,13 +51,14 @@ def _of_sealed(empty: SegmentInfo) -> SegmentInfo:
 
 def _of_hot(empty: SegmentInfo) -> SegmentInfo:
     reader = HotReader(empty.segment.path)
-    found = empty
+    found, end = empty, reader.position
     try:
         for group in walk(reader, empty.segment.first):
             if isinstance(group, Damage):
                 found = found._replace(damage=found.damage or group.reason)
                 continue
             header, times = group.header, group.batch["time"]
+            end = group.position + header.size
             found = found._replace(
                 next=header.next,
                 rows=found.rows + header.count,
@@ -66,7 +68,7 @@ def _of_hot(empty: SegmentInfo) -> SegmentInfo:
             )
     finally:
         reader.close()
-    return found
+    return found if found.damage else found._replace(size=end)
 
 
 def seed_of(segment: Segment) -> str:

@@ -117,9 +117,9 @@ class Retention:
             missing -= info.size
 
     def _info(self, segment: Segment) -> SegmentInfo:
-        """Cached: every round needs the oldest segment."""
+        """With the size of its file. Cached: every round needs the oldest segment."""
         if self._oldest is None or self._oldest.segment != segment:
-            self._oldest = read_segment_info(segment)
+            self._oldest = read_segment_info(segment)._replace(size=segment_size(segment))
         return self._oldest
 
     def _is_old(self, info: SegmentInfo, now: float) -> bool:
