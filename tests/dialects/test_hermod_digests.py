@@ -52,7 +52,7 @@ def test_a_wrong_digit_anywhere_is_found(messages: Callable[..., scan.Messages],
     wrong = [right[:i] + ("1" if right[i] == "0" else "0") + right[i + 1 :] for i in range(len(right))]
     for checksum in (right, *wrong):
         header = b'{"topic": "a", "payload_size": %d, "checksum": "%b"}' % (size, checksum.encode())
-        [*_, digests, _] = messages(header + payload, 0, 9, 1024, 1 << 20, 1 << 16, False)
+        [*_, digests, _, _] = messages(header + payload, 0, 9, 1024, 1 << 20, 1 << 16, False)
         assert digests == (right.encode() if checksum == right else b"")
 
 
@@ -74,5 +74,5 @@ def test_messages_end_at_a_wrong_checksum(messages: Callable[..., scan.Messages]
         % (b"0" * 40 if i == wrong else scan.sha1_of(b"%d" % i), i)
         for i in range(5)
     ]
-    [_, run_ends, starts, _, _, position] = messages(b"".join(frames), 0, 9, 1024, 1 << 20, 1 << 16, False)
+    [_, run_ends, starts, _, _, position, _] = messages(b"".join(frames), 0, 9, 1024, 1 << 20, 1 << 16, False)
     assert (len(starts), run_ends, position) == (wrong, [wrong] if wrong else [], sum(map(len, frames[:wrong])))

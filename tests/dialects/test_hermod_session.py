@@ -135,7 +135,7 @@ def test_a_header_means_the_same_with_and_without_the_short_cut(frames: list[byt
     limits = Limits(payload_bytes=5, topic_bytes=3, line_bytes=90)
     short = feed("hermod.pub", limits, [sent], settings={"require_checksum": required})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dialect, "messages", lambda block, position, *rest: ([], [], [], [], b"", position))
+        patch.setattr(dialect, "messages", lambda block, position, *rest: ([], [], [], [], b"", position, 0))
         long = feed("hermod.pub", limits, [sent], settings={"require_checksum": required})
     assert merged(rows(short.events, "hermod")) == merged(rows(long.events, "hermod"))
     assert short.buffered == long.buffered

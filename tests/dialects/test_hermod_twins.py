@@ -43,8 +43,8 @@ def message(draw: st.DrawFn) -> bytes:
 
 
 def plain(found: Messages) -> tuple[object, ...]:
-    topics, run_ends, starts, ends, digests, position = found
-    return topics, run_ends, list(starts), list(ends), digests, position
+    topics, run_ends, starts, ends, *rest = found
+    return topics, run_ends, list(starts), list(ends), rest
 
 
 @given(st.lists(message(), max_size=8).map(b"".join), st.integers(0, 3), st.integers(0, 9), st.data())

@@ -220,22 +220,43 @@ cdef struct Header:
     Bytes end  # NULL: not plain, or unfinished
 
 
+cdef inline Bytes after_topic_key(Bytes at, Bytes end) noexcept:
+    """Most clients write the same white space: it is compared first, here and below."""
+    if end - at >= 11 and memcmp(at, b'{"topic": "', 11) == 0:
+        return at + 11
+    at = after(at, end, b"{", 1)
+    if at != NULL: at = after_key(at, end, b'"topic"', 7)
+    return after(at, end, b'"', 1) if at != NULL else NULL
+
+
+cdef inline Bytes after_size_key(Bytes at, Bytes end) noexcept:
+    if end - at >= 18 and memcmp(at, b', "payload_size": ', 18) == 0:
+        return at + 18
+    at = after(at, end, b",", 1)
+    if at != NULL: at = after_key(at, end, b'"payload_size"', 14)
+    return after(at, end, b"", 0) if at != NULL else NULL
+
+
+cdef inline Bytes after_checksum_key(Bytes at, Bytes end) noexcept:
+    if end - at >= 15 and memcmp(at, b', "checksum": "', 15) == 0:
+        return at + 15
+    at = after(at, end, b",", 1)
+    if at != NULL: at = after_key(at, end, b'"checksum"', 10)
+    return after(at, end, b'"', 1) if at != NULL else NULL
+
+
 cdef Header read_plain(Bytes at, Bytes end) noexcept:
     cdef Header header
     cdef Py_ssize_t digits = 0
-    header.end = NULL
-    at = after(at, end, b"{", 1)
-    if at != NULL: at = after_key(at, end, b'"topic"', 7)
-    if at != NULL: at = after(at, end, b'"', 1)
+    memset(&header, 0, sizeof(header))
+    at = after_topic_key(at, end)
     if at == NULL: return header
     header.topic = at
     while at < end and 32 <= at[0] <= 126 and at[0] != 34 and at[0] != 92:
         at += 1
     header.topic_size = at - header.topic
     if at == end or at[0] != 34: return header
-    at = after(at + 1, end, b",", 1)
-    if at != NULL: at = after_key(at, end, b'"payload_size"', 14)
-    if at != NULL: at = after(at, end, b"", 0)
+    at = after_size_key(at + 1, end)
     if at == NULL: return header
     header.payload_size = 0
     while at < end and 48 <= at[0] <= 57 and digits < 11:
@@ -243,9 +264,7 @@ cdef Header read_plain(Bytes at, Bytes end) noexcept:
         digits += 1
         at += 1
     if digits == 0 or digits > 10 or (digits > 1 and (at - digits)[0] == 48): return header
-    at = after(at, end, b",", 1)
-    if at != NULL: at = after_key(at, end, b'"checksum"', 10)
-    if at != NULL: at = after(at, end, b'"', 1)
+    at = after_checksum_key(at, end)
     if at == NULL: return header
     header.checksum = at
     while at < end and (48 <= at[0] <= 57 or 97 <= at[0] <= 102) and at - header.checksum < SHA1_DIGITS:
@@ -275,19 +294,22 @@ cdef int write_two(view, Bytes base, Py_ssize_t start, Py_ssize_t size, Py_ssize
     return 0
 
 
+cdef char PAIRS[512]  # the two digits of each byte
+for number in range(256):
+    PAIRS[2 * number] = DIGITS[number >> 4]
+    PAIRS[2 * number + 1] = DIGITS[number & 15]
+
+
+cdef inline void put_digits(char *to, const unsigned char *raw) noexcept:
+    cdef Py_ssize_t i
+    for i in range(SHA1_BYTES):
+        memcpy(to + 2 * i, PAIRS + 2 * raw[i], 2)
+
+
 cdef bint fits(const unsigned char *raw, Bytes checksum) noexcept:
-    cdef Py_ssize_t i
-    for i in range(SHA1_BYTES):
-        if checksum[2 * i] != DIGITS[raw[i] >> 4] or checksum[2 * i + 1] != DIGITS[raw[i] & 15]:
-            return False
-    return True
-
-
-cdef void put_digits(char *to, const unsigned char *raw) noexcept:
-    cdef Py_ssize_t i
-    for i in range(SHA1_BYTES):
-        to[2 * i] = DIGITS[raw[i] >> 4]
-        to[2 * i + 1] = DIGITS[raw[i] & 15]
+    cdef char digits[SHA1_DIGITS]
+    put_digits(digits, raw)
+    return memcmp(digits, checksum, SHA1_DIGITS) == 0
 
 
 def digests(block, const long long[::1] starts, const long long[::1] ends):
@@ -317,6 +339,7 @@ cdef class Scan:
     cdef Bytes topic
     cdef object view
     cdef Py_ssize_t room, count, topic_size, topic_limit, payload_limit, header_limit
+    cdef Py_ssize_t missing  # the size of a message that is not complete
     cdef bint unchecked
     cdef array starts, ends
     cdef bytearray digests
@@ -325,12 +348,18 @@ cdef class Scan:
     cdef Header read(self, Py_ssize_t position) noexcept:
         """The next header, if its message is complete and within the limits."""
         cdef Header header = read_plain(self.base + position, self.end)
-        if header.end != NULL and (
-            self.end - header.end < header.payload_size or header.payload_size > self.payload_limit
-            or header.topic_size > self.topic_limit or header.end - self.base - position > self.header_limit
-            or not (header.checksum_size or self.unchecked)
+        cdef Py_ssize_t head_size
+        if header.end == NULL:
+            return header
+        head_size = header.end - self.base - position
+        if (
+            header.payload_size > self.payload_limit or header.topic_size > self.topic_limit
+            or head_size > self.header_limit or not (header.checksum_size or self.unchecked)
         ):
             header.end = NULL
+        elif self.end - header.end < header.payload_size:
+            header.end = NULL
+            self.missing = head_size + header.payload_size
         return header
 
     cdef int hash(self, Header *headers, Py_ssize_t count, unsigned char *raw) except -1:
@@ -409,12 +438,14 @@ def messages(block, Py_ssize_t position, Py_ssize_t most, Py_ssize_t topic_limit
         ):
             position = scan.add(&headers[added])
             added += 1
+        if added < read:
+            scan.missing = 0  # a message before it is read first
         if added < 2:
             break
     if scan.count:
         scan.run_ends.append(scan.count)
     scan.set_room(scan.count)
-    return scan.topics, scan.run_ends, scan.starts, scan.ends, scan.digests, position
+    return scan.topics, scan.run_ends, scan.starts, scan.ends, scan.digests, position, scan.missing
 
 
 cdef char *put(char *to, const char *text, Py_ssize_t size) noexcept:

@@ -82,7 +82,7 @@ class MessageColumns:
 
     def extend(self, found: Messages) -> int:
         """Appends the messages of a scan; returns their number."""
-        topics, run_ends, starts, ends, digests, _ = found
+        topics, run_ends, starts, ends, digests, *_ = found
         before = len(self.starts)
         if topics and self.topics[-1:] == topics[:1]:
             self.topics.pop()
@@ -215,7 +215,7 @@ class AtomicBatch(Batch):
         payloads = [block[start:end] for start, end in zip(columns.starts, columns.ends, strict=True)]
         edges = array("q", accumulate(map(len, payloads), initial=len(self._payloads)))
         self._payloads += b"".join(payloads)
-        self._buffered.extend((columns.topics, columns.run_ends, edges[:-1], edges[1:], columns.digests, 0))
+        self._buffered.extend((columns.topics, columns.run_ends, edges[:-1], edges[1:], columns.digests, 0, 0))
 
     def to_event(self, block: Block) -> PublishBatch | None:
         """A batch that arrived in one block is not copied."""
@@ -245,7 +245,7 @@ def _to_batch_error(code: int, message: str) -> bytes:
 
 def bytes_of(found: Messages) -> int:
     """The memory to buffer the messages of a scan."""
-    topics, run_ends, starts, ends, _, _ = found
+    topics, run_ends, starts, ends, *_ = found
     runs = zip(topics, run_ends, [0, *run_ends], strict=False)
     names = sum([len(topic) * (end - start) for topic, end, start in runs])
     return MESSAGE_BYTES * len(starts) + names + sum(ends) - sum(starts)

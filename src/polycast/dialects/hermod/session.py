@@ -114,6 +114,8 @@ class HermodSession(RequestSession):
         try:
             while not events.closed:
                 position = self._take_plain(block, position, events)
+                if self._frame_bytes:
+                    return events.close(position, self._frame_bytes)
                 position = after_space(block, position)
                 after, self._frame_bytes = self._read_frame(block, position, events)
                 if after == position or self._skipper:
@@ -152,7 +154,9 @@ class HermodSession(RequestSession):
             return position
         if count := self._batch.extend(found, events.columns):
             self._accept(count, events)
-        return found[-1]
+        if not self.guard.restricted and type(self._batch) is Batch:  # the others check the header first
+            self._frame_bytes = found[-1]
+        return found[-2]
 
     def _read_frame(self, block: Block, position: int, events: BlockEvents) -> tuple[int, int]:
         """The position after a header and its payload; or the same position, and the length of the frame."""
