@@ -27,7 +27,7 @@ from polycast.server.config import MODE, OPTIONS, REPLAYS
 from polycast.server.observe import openapi
 from polycast.server.observe.metrics import Declaration, metrics_of
 from polycast.server.settings import POLICIES, TABLES, declared
-from polycast.server.stats.counters import Build, Counters, Process, Progress, Times, Totals
+from polycast.server.stats.counters import Build, Counters, NodeInfo, NodeTotals, Process, Progress, Times, Totals
 from polycast.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
 from polycast.spark.session import LOCAL_SETTINGS
 from polycast.spark.session import SETTINGS as SPARK_SETTINGS
@@ -166,6 +166,8 @@ def metrics() -> Iterator[str]:
     yield from _metrics_of(Times)
     yield "\n## Per pipeline that reports its progress\n"
     yield from _metrics_of(Progress)
+    yield "\n## Per node of a cluster\n"
+    yield from _metrics_of(NodeInfo, NodeTotals)
     yield "\n## The process\n"
     yield from _metrics_of(Build, Process)
     yield ""

@@ -15,10 +15,10 @@ from kit.broker import Broker
 from kit.http import get, read_response
 from kit.pages import ROOT
 from polycast.server.observe.metrics import Declaration, Metric, metrics_of
-from polycast.server.stats.counters import Build, Counters, Process, Progress, Times, Totals
+from polycast.server.stats.counters import Build, Counters, NodeInfo, NodeTotals, Process, Progress, Times, Totals
 
 ALERTS, DASHBOARD = ROOT / "deploy" / "alerts.yml", ROOT / "deploy" / "grafana.json"
-DECLARATIONS: tuple[Declaration, ...] = (Counters, Totals, Progress, Times, Build, Process)
+DECLARATIONS: tuple[Declaration, ...] = (Counters, Totals, Progress, NodeInfo, NodeTotals, Times, Build, Process)
 SELECTOR = re.compile(r"\b((?:polycast|process)_[a-z_]+)(?:\{([^}]*)\})?")
 LABEL = re.compile(r"(\w+) *(?:=~|!~|!=|=)")
 GROUPED = re.compile(r"\bby \(([^)]*)\)")

@@ -76,6 +76,17 @@ class Proposer:
         self._failing_since = 0.0
         self.pending_bytes = 0
 
+    @property
+    def pending_proposals(self) -> int:
+        """Of publishers, and frames of stages, that are not applied yet."""
+        sent = sum(len(outgoing.pending) + bool(outgoing.frame) for outgoing in self._unapplied)
+        return sent + len(self._gathered)
+
+    @property
+    def unaccepted_seconds(self) -> float:
+        """How long the servers have accepted no message; 0: they accept messages."""
+        return time.monotonic() - self._failing_since if self._failing_since else 0.0
+
     def start(self, incarnation: int) -> None:
         """Sends earlier proposals as well."""
         self.incarnation = incarnation

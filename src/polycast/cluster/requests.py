@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Coroutine
 from typing import Any
 
@@ -77,6 +77,10 @@ class ClusterRequests:
         self._core.cluster_routes |= {
             CONNECTIONS: self._connections, STATS: self._stats, CLOSE: self._close, TOPICS: self._topics,
         }  # fmt: skip
+
+    def count_open(self) -> int:
+        """Requests to other nodes without a response."""
+        return len(self._tasks)
 
     async def stop(self) -> None:
         await end_tasks(self._tasks)
@@ -148,17 +152,20 @@ class ClusterRequests:
     async def _connections(self, body: Body) -> Any:
         found = await self._list(CONNECTIONS, body)
         rows = [{**row, "node": node} for node, listed in found.items() for row in listed["connections"]]
-        return {"total": sum(listed["total"] for listed in found.values()), "connections": rows}
+        total = sum(listed["total"] for listed in found.values())
+        return {"node": self._core.node, "total": total, "connections": rows}
 
     async def _topics(self, body: Body) -> Any:
-        """The topics of this node, with the subscribers of all nodes."""
+        """The topics of this node, with the subscribers of all nodes: the total, and under `nodes` for each."""
         found = await self._list(TOPICS, body)
-        subscribers: Counter[str] = Counter()
-        for listed in found.values():
-            subscribers.update({row["topic"]: row["subscribers"] for row in listed["topics"]})
+        subscribers: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for node, listed in found.items():
+            for row in listed["topics"]:
+                if row["subscribers"]:
+                    subscribers[row["topic"]][node] = row["subscribers"]
         own = found[self._core.node]
-        rows = [{**row, "subscribers": subscribers[row["topic"]]} for row in own["topics"]]
-        return {**own, "topics": rows}
+        rows = [{**row, **_to_subscribers(subscribers[row["topic"]])} for row in own["topics"]]
+        return {"node": self._core.node, **own, "topics": rows}
 
     async def _stats(self, body: Body) -> Any:
         """The counters of this node, and under `nodes` the totals of all."""
@@ -206,3 +213,7 @@ class ClusterRequests:
             await self._send(message, True, body)
         except (RouteError, PolycastError) as error:
             await self._send(message, False, requests.text_body(str(error)))
+
+
+def _to_subscribers(by_node: dict[str, int]) -> dict[str, Any]:
+    return {"subscribers": sum(by_node.values()), "nodes": by_node}

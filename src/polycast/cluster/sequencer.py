@@ -36,6 +36,8 @@ class JetStreamSequencer:
         self.node = node
         self.stream = stream
         self.proposed = 0
+        self.foreign = 0
+        """Messages of the stream that are no proposals."""
         self._proposed_first = 0
         self._log = node_log
         self._limit = pending_bytes
@@ -207,6 +209,7 @@ class JetStreamSequencer:
                     ClusterError(f"another node with the name {self.node} has started", "--node names each node")
                 )
         elif outcome.verdict is Verdict.FOREIGN:
+            self.foreign += 1
             log.error("message %s of the stream is no proposal, and is skipped by all nodes: %s; only nodes may "
                       "publish to %s", f"{delivered.sequence:,}", outcome.error, self.stream.subject)  # fmt: skip
             if self.proposer.waits_for(delivered.data):

@@ -117,10 +117,10 @@ class Stream:
             raise ApiError(refused.get("code", 500), refused.get("description", "refused"), number)
         return found
 
-    async def info(self) -> StreamInfo | None:
+    async def info(self, seconds: float = API_SECONDS) -> StreamInfo | None:
         """None: the stream does not exist."""
         try:
-            found = await self.call(f"STREAM.INFO.{self.name}")
+            found = await self.call(f"STREAM.INFO.{self.name}", seconds=seconds)
         except ApiError as error:
             if error.code == NOT_FOUND:
                 return None

@@ -21,6 +21,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from polycast.cluster.copying import FileRange, digest_range, list_files, read_range
+from polycast.cluster.health import ClusterHealth
 from polycast.cluster.joining import RESTORE, Joined
 from polycast.cluster.peers import NodeStatus, RecentNodes, collect, respond_to
 from polycast.cluster.requests import ClusterRequests
@@ -38,6 +39,8 @@ log = logging.getLogger("polycast.cluster")
 GOSSIP_SECONDS = 1.0
 CHECK_SECONDS = 2.0
 LEAVE_SECONDS = 0.1
+STATUS_SECONDS = 1.0
+"""How long a status waits for the stream: without a leader, it does not respond."""
 REMEMBERED = 50_000
 """The chains of the last messages, to compare with nodes that are behind."""
 
@@ -52,6 +55,9 @@ class Watch:
         self.comparison = ChainComparison(sequencer.node)
         self._recent = RecentNodes()
         self._requests = ClusterRequests(sequencer.stream, server.core, self._recent)
+        self._health = ClusterHealth.of(sequencer, self._recent, joined.info.last)
+        self._health.forwarded = self._requests.count_open
+        server.core.node_health = self._health
         self._tasks: list[asyncio.Task[None]] = []
         sequencer.on_applied.append(self._note)
         server.core.cluster_routes |= {
@@ -101,6 +107,8 @@ class Watch:
             "first": None,
             "last": None,
         }
+        if info is None or not info.leader:
+            stream["error"] = f"{self._health.describe_loss()}: publishers wait, nothing is acknowledged"
         if info:
             replicas = sorted({info.leader, *info.replicas} - {""})
             stream |= {"leader": info.leader or None, "replicas": replicas, "first": info.first, "last": info.last}
@@ -125,8 +133,10 @@ class Watch:
         return {"node": self._sequencer.node, "folder": str(self._log.folder.parent)}
 
     async def _info(self) -> StreamInfo | None:
+        if not self._stream.connection.is_connected:
+            return None
         try:
-            return await self._stream.info()
+            return await self._stream.info(STATUS_SECONDS)
         except ApiError:
             return None
 
@@ -149,6 +159,7 @@ class Watch:
 
     def _judge(self) -> None:
         agree, differ = self.comparison.votes()
+        self._health.different = differ
         if not differ:
             return
         log.critical("the tables of this node and of %s are different; polycast cluster verify finds the first "
@@ -179,6 +190,7 @@ class Watch:
             return str(error)
         if info is None:
             return f"the stream {self._stream.name} is gone"
+        self._health.note(info)
         if info.id != self._id:
             return f"{info.id!r} is not the stream that this node has applied ({self._id!r})"
         if info.last < applied:

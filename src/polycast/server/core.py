@@ -31,6 +31,7 @@ from polycast.server.io.partial_frames import PartialFrames
 from polycast.server.io.rate_limiter import RateLimiter
 from polycast.server.settings import Settings
 from polycast.server.stats.counters import Counters
+from polycast.server.stats.node_health import NodeHealth
 from polycast.server.stats.offset_times import OffsetTimes
 from polycast.server.stats.pipeline_progress import PipelineProgress
 
@@ -64,6 +65,7 @@ class Core:
         self.cluster = cluster
         self.cluster_routes: dict[str, ClusterRoute] = {}
         """Routes that a node serves with the help of others."""
+        self.node_health: NodeHealth | None = None
         self.connections: dict[Connection, None] = {}
         self.counters: dict[tuple[str, str], Counters] = {}
         """Counters by listener and dialect."""

@@ -24,6 +24,9 @@ def run(at: str = AT, as_json: bool = AS_JSON) -> None:
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
     stream = found["stream"]
-    leader = stream["leader"] or "none: no message becomes durable"
-    typer.echo(f"stream {stream['name']}: messages {stream['first']} to {stream['last']}, leader {leader}")
+    if error := stream.get("error"):
+        typer.echo(f"stream {stream['name']}: {error}")
+    else:
+        text = f"messages {stream['first']} to {stream['last']}, leader {stream['leader']}"
+        typer.echo(f"stream {stream['name']}: {text}")
     show_rows(found["nodes"])

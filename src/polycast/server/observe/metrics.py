@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 from polycast.declare import Histogram
-from polycast.server.stats.counters import Build, Counters, Process, Progress, Times, Totals
+from polycast.server.stats.counters import Build, Counters, NodeInfo, NodeTotals, Process, Progress, Times, Totals
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -35,11 +35,15 @@ class Sample(NamedTuple):
 
 
 Labels = tuple[str, ...]
-Declaration = type[Build] | type[Counters] | type[Process] | type[Progress] | type[Times] | type[Totals]
+Declaration = (
+    type[Build] | type[Counters] | type[NodeInfo] | type[NodeTotals] | type[Process] | type[Progress] | type[Times]
+    | type[Totals]
+)  # fmt: skip
 
 LABELS: dict[Declaration, Labels] = {
     Build: ("version", "python"),
     Counters: ("listener", "dialect"),
+    NodeInfo: ("node", "stream"),
     Progress: ("pipeline",),
 }
 

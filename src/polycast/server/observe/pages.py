@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from ipaddress import ip_address
 from itertools import chain
@@ -17,7 +17,8 @@ from polycast.dialects.session import Page
 from polycast.log.times import MICROS
 from polycast.server.core import Core
 from polycast.server.observe import metrics
-from polycast.server.stats.counters import Build, Process, Progress, Times, Totals
+from polycast.server.observe.metrics import Metric, Sample
+from polycast.server.stats.counters import Build, NodeInfo, NodeTotals, Process, Progress, Times, Totals
 from polycast.server.stats.process import measure_process
 from polycast.version import VERSION
 
@@ -37,6 +38,9 @@ def readiness(core: Core) -> Page:
     if core.log and (trouble := core.log.write_error()):
         reasons.append(trouble)
     warnings = core.log.warnings() if core.log else []
+    if core.node_health:
+        reasons += core.node_health.reasons()
+        warnings = [*warnings, *core.node_health.warnings()]
     lines = [*(reasons or ["ready"]), *(f"warning: {warning}" for warning in warnings)]
     return Page("".join(f"{line}\n" for line in lines).encode(), status=503 if reasons else 200)
 
@@ -49,10 +53,19 @@ def counted(core: Core) -> Page:
         metrics.read_rows(Totals, {(): totals_of(core)}),
         metrics.read_times(times_of(core)),
         metrics.read_rows(Progress, progress_of(core)),
+        *_node_families(core),
         metrics.read_rows(Build, {(VERSION, python): Build(1)}),
         metrics.read_rows(Process, {(): measure_process()}),
     )
     return Page(metrics.to_text(chain.from_iterable(families)).encode(), metrics.CONTENT_TYPE)
+
+
+def _node_families(core: Core) -> list[Iterator[tuple[Metric, list[Sample]]]]:
+    """Without samples for a single broker."""
+    health = core.node_health
+    info: dict[metrics.Labels, NodeInfo] = {(core.node, health.stream): NodeInfo(1)} if health else {}
+    totals: dict[metrics.Labels, NodeTotals] = {(): health.totals()} if health else {}
+    return [metrics.read_rows(NodeInfo, info), metrics.read_rows(NodeTotals, totals)]
 
 
 def listeners(core: Core, guard: Guard, host: str) -> Page | None:

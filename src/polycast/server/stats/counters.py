@@ -112,6 +112,54 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A node of a cluster; a single broker has none."""
+
+    cluster_node_info: int = counter("info", "1, with the names of the node and of the stream", kind="gauge")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTotals:
+    """Values of a node of a cluster; a single broker has none."""
+
+    cluster_nodes: int = counter("nodes", "nodes that run, this one included", kind="gauge")
+    cluster_servers_connected: int = counter(
+        "servers", "1: the node is connected to a server; 0: no server can be reached", kind="gauge"
+    )
+    cluster_leader_known: int = counter(
+        "leader", "1: the stream has a leader; 0: publishers wait, and nothing is acknowledged", kind="gauge"
+    )
+    cluster_leaderless_seconds: float = counter(
+        "seconds", "time since a leader of the stream was last known; 0 with a leader", kind="gauge"
+    )
+    cluster_stream_sequence: int = counter(
+        "sequence", "stream sequence of the last message of the stream, checked every 2 s", kind="gauge"
+    )
+    cluster_applied_sequence: int = counter(
+        "sequence", "stream sequence of the last message that the node has applied", kind="gauge"
+    )
+    cluster_lag: int = counter("lag", "messages of the stream that the node has not applied", kind="gauge")
+    cluster_proposals_pending: int = counter(
+        "proposals", "proposals of the node that are not applied yet", kind="gauge"
+    )
+    cluster_pending_bytes: int = counter(
+        "bytes", "size of these proposals; publishers are paused over cluster.pending_bytes", kind="gauge"
+    )
+    cluster_unaccepted_seconds: float = counter(
+        "seconds", "time since the servers accept no message of the node; 0: they do", kind="gauge"
+    )
+    cluster_diverged: int = counter(
+        "diverged", "1: the table of the node is not the same as that of another node", kind="gauge"
+    )
+    cluster_messages_foreign: int = counter(
+        "messages", "messages of the stream that no node published; all nodes skip them"
+    )
+    cluster_requests_forwarded: int = counter(
+        "requests", "requests to routes of other nodes without a response", kind="gauge"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Times:
     """Histograms of the whole broker."""
 
