@@ -68,7 +68,7 @@ def test_words_are_found_in_names() -> None:
     wrong = "asker Answers _told NEIGHBOURS settled settling wishes heard_from is_kept"
     for name in wrong.split():
         assert replaced_words(name), name
-    for name in "task mask housekeeping tell essay shear keep_alive".split():
+    for name in ["task", "mask", "housekeeping", "tell", "essay", "shear", "keep_alive"]:
         assert not replaced_words(name), name
 
 

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from polycast.broker.requests import BUSY
+from polycast.client.resume import LONGEST_PAUSE_SECONDS
 from polycast.errors import RefusedError, RemoteError, UsageError
 from polycast.spark import broker_view
 from polycast.spark.broker_view import BrokerView
-from polycast.spark.brokers import LONGEST_PAUSE_SECONDS, Brokers
+from polycast.spark.brokers import Brokers
 from polycast.spark.options import read_sink_options, read_source_options
 from polycast.spark.replayable import ReplayableFrames
 

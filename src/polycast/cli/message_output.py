@@ -30,10 +30,13 @@ def _to_line(row: dict[str, Any]) -> str:
     return f"{row['offset']} {when} {printable(row['topic'])} {row['sequence']} {payload}\n"
 
 
-def _to_json(row: dict[str, Any]) -> str:
+def to_json_payload(payload: bytes) -> str | dict[str, str]:
     try:
-        payload: Any = row["payload"].decode()
+        return payload.decode()
     except UnicodeDecodeError:
-        payload = {"$base64": base64.b64encode(row["payload"]).decode()}
-    shown = {**row, "time": row["time"].isoformat(), "payload": payload}
+        return {"$base64": base64.b64encode(payload).decode()}
+
+
+def _to_json(row: dict[str, Any]) -> str:
+    shown = {**row, "time": row["time"].isoformat(), "payload": to_json_payload(row["payload"])}
     return json.dumps(shown, ensure_ascii=False) + "\n"

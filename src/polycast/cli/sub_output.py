@@ -6,7 +6,6 @@ break follows each message. An unknown value is a dash.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from polycast.cli.message_output import to_json_payload
 from polycast.errors import UsageError
 from polycast.model import Message
 from polycast.text import printable
@@ -88,10 +88,7 @@ def _to_line(message: Message) -> bytes:
 
 
 def _to_json(message: Message) -> bytes:
-    try:
-        payload: Any = message.payload.decode()
-    except UnicodeDecodeError:
-        payload = {"$base64": base64.b64encode(message.payload).decode()}
+    payload = to_json_payload(message.payload)
     row: dict[str, Any] = {"topic": message.topic, "format": message.format, "payload": payload}
     positions = {"sequence": message.sequence, "offset": message.offset, "time": to_time(message)}
     row |= {name: value for name, value in positions.items() if value is not None}

@@ -17,7 +17,7 @@ from polycast.client.resume import Resume
 from polycast.dialects.client_requests import NO_BODY, Handler, Response
 from polycast.dialects.client_session import WINDOW, ClientSession, PendingAcks
 from polycast.dialects.client_subscriptions import StartFrom
-from polycast.errors import RefusedError, RemoteError, ReplyTimeoutError
+from polycast.errors import RemoteError, ReplyTimeoutError
 from polycast.model import Body, Message, Pattern
 
 T = TypeVar("T")
@@ -189,12 +189,8 @@ class AsyncClient:
 
     def _lose(self, connection: AsyncConnection, error: RemoteError) -> None:
         """A client that does not reconnect keeps its connection, whose methods raise."""
-        session = connection.session
-        refused = isinstance(error, RefusedError) and not session.closing
-        if refused or connection is not self._connection or not self._connected or self._closed:
-            return
-        self._resume.lose(session, error, time.monotonic())
-        if self._resume.reconnect:
+        current = connection is self._connection and self._connected and not self._closed
+        if current and self._resume.lose(connection.session, error, time.monotonic()):
             connection.abort()
             self._connected = False
 

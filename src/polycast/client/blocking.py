@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import TypeVar
 
 from polycast.address import Address
-from polycast.client.connection import ClientConnection
+from polycast.client.connection import ClientConnection, ClosesOnExit
 from polycast.client.failures import ACK_SECONDS, closed, no_broker, passes, to_seconds
 from polycast.client.publication import Publication, new_batch_ids
 from polycast.client.resume import Resume
 from polycast.dialects.client_requests import NO_BODY, Handler, Response
 from polycast.dialects.client_session import WINDOW, ClientSession, PendingAcks
 from polycast.dialects.client_subscriptions import StartFrom
-from polycast.errors import RefusedError, RemoteError, ReplyTimeoutError
+from polycast.errors import RemoteError, ReplyTimeoutError
 from polycast.model import Body, Message, Pattern
 
 T = TypeVar("T")
 
 
-class Client:
+class Client(ClosesOnExit):
     """`publish` and `subscribe` can be called any number of times; `messages` yields what arrives.
 
     When the connection is lost, the next operation reconnects, subscribes again and, in hermod, continues where
@@ -162,12 +161,8 @@ class Client:
 
     def _lose(self, connection: ClientConnection, error: RemoteError) -> None:
         """A client that does not reconnect keeps its connection, whose methods raise."""
-        session = connection.session
-        refused = isinstance(error, RefusedError) and not session.closing
-        if refused or not self._connected or self._closed:
-            return
-        self._resume.lose(session, error, time.monotonic())
-        if self._resume.reconnect:
+        current = self._connected and not self._closed
+        if current and self._resume.lose(connection.session, error, time.monotonic()):
             connection.disconnect()
             self._connected = False
 
@@ -239,14 +234,3 @@ class Client:
             self._closed = True
             self._connection.disconnect()
             self._resume.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.disconnect()

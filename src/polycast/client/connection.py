@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
+from typing import Self
 
 from polycast.client.credentials import TlsSocket, to_context
 from polycast.client.failures import (
@@ -26,7 +27,28 @@ from polycast.dialects.client_session import ClientSession, Command
 from polycast.model import Body, Message
 
 
-class ClientConnection:
+class ClosesOnExit:
+    """The end of a `with` block closes; an exception disconnects."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def disconnect(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.disconnect()
+
+
+class ClientConnection(ClosesOnExit):
     """One connection, from the handshake to its end."""
 
     def __init__(self, session: ClientSession, timeout: float = 10.0) -> None:
@@ -108,17 +130,6 @@ class ClientConnection:
                     raise self.session.ended()
                 self.session.receive(data)
                 self.session.take()
-
-    def __enter__(self) -> ClientConnection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.disconnect()
 
     def disconnect(self) -> None:
         """Closes the connection at once. Publications that are not acknowledged may be lost."""

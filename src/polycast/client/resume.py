@@ -13,7 +13,7 @@ from collections.abc import Callable
 from polycast.client.failures import passes
 from polycast.client.states import OnState, State, StateChange
 from polycast.dialects.client_session import ClientSession, Command, Missed
-from polycast.errors import RemoteError
+from polycast.errors import RefusedError, RemoteError
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
@@ -90,13 +90,19 @@ class Resume:
         """An attempt to connect failed."""
         self._report(State.DISCONNECTED, str(error), error)
 
-    def lose(self, session: ClientSession, error: RemoteError, now: float) -> None:
-        """What the session has not read yet is read again after a reconnect, or lost."""
+    def lose(self, session: ClientSession, error: RemoteError, now: float) -> bool:
+        """Whether the client drops the connection, to reconnect: not after a refusal that leaves it open.
+
+        What the session has not read yet is read again after a reconnect, or lost.
+        """
+        if isinstance(error, RefusedError) and not session.closing:
+            return False
         if self.reconnect:
             session.failure = session.failure or error
         if session.progressed or now - self._connected_at >= STABLE_SECONDS:
             self._attempts = 0
         self._report(State.DISCONNECTED, str(error), error)
+        return self.reconnect
 
     def close(self) -> None:
         self._report(State.CLOSED, "closed")

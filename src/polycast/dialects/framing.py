@@ -79,32 +79,43 @@ class Reading:
             self._rows = []
 
 
-class ScanningSession(Session):
-    """A session that reads plain frames by a scan, and all other frames one by one."""
+class ReadingSession(Session):
+    """A session that reads a block into a `Reading`, up to the first error of the peer."""
 
     dialect: str
-    native: Encoder
-    """The encoder whose frames are those of the scan, so that they are sent as they arrived."""
 
     def receive(self, block: Block, now: float) -> Received:
         reading = Reading(self.dialect)
-        position = 0
         try:
             if not self.first_line_checked:
                 self.check_first_line(block)
-            while True:
-                scan = self.scan(block, position)
-                reading.add_scan(block, scan, self.native)
-                *_, position, need, unfinished = scan
-                if unfinished:
-                    return reading.close(position, need)
-                after, need = self.read_odd(block, position, now, reading)
-                if after == position:
-                    return reading.close(position, need)
-                position = after
+            return self.read(block, now, reading)
         except PeerError as error:
             reading.add(Closing(error))
             return reading.close(len(block))
+
+    def read(self, block: Block, now: float, reading: Reading) -> Received:
+        raise NotImplementedError
+
+
+class ScanningSession(ReadingSession):
+    """A session that reads plain frames by a scan, and all other frames one by one."""
+
+    native: Encoder
+    """The encoder whose frames are those of the scan, so that they are sent as they arrived."""
+
+    def read(self, block: Block, now: float, reading: Reading) -> Received:
+        position = 0
+        while True:
+            scan = self.scan(block, position)
+            reading.add_scan(block, scan, self.native)
+            *_, position, need, unfinished = scan
+            if unfinished:
+                return reading.close(position, need)
+            after, need = self.read_odd(block, position, now, reading)
+            if after == position:
+                return reading.close(position, need)
+            position = after
 
     def scan(self, block: Block, position: int) -> Scan:
         raise NotImplementedError

@@ -14,16 +14,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from polycast.address import split_addresses
+from polycast.client.resume import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_SHARES
 from polycast.errors import RefusedError, RemoteError
 
 log = logging.getLogger("polycast.spark")
 
 T = TypeVar("T")
 
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 5.0
-PAUSE_SHARES = (0.5, 1.0)
-"""Random, so that tasks that lost the same broker do not return at the same moment."""
 NOT_DURABLE, NO_STAGE, STOPPING = 500, 404, 503
 PASSING = (NOT_DURABLE, STOPPING)
 """Transient refusals: the disk of the broker is full, or the broker stops."""

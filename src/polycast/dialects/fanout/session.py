@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import re
 
-from polycast.dialects.framing import SHORT_LINE_BYTES, Reading, ScanningSession, read_line
+from polycast.dialects.framing import SHORT_LINE_BYTES, Reading, ReadingSession, ScanningSession, read_line
 from polycast.dialects.scan import Scan, lines, mark_frames
-from polycast.dialects.session import Session
-from polycast.errors import LimitError, PeerError
+from polycast.errors import LimitError
 from polycast.model import (
     Block,
     Buffer,
     Burst,
-    Closing,
     Encoded,
     Encoder,
     Event,
@@ -94,27 +92,22 @@ def to_pattern(channel: str) -> Pattern:
     return Prefix(channel[:-1]) if channel.endswith(".>") else Exact(channel)
 
 
-class SubscriberSession(Session):
+class SubscriberSession(ReadingSession):
+    dialect = NAME
+
     def open(self) -> list[Event]:
         return [Reply(GREETING), Subscribe(Exact("all"), ENCODER)]
 
-    def receive(self, block: Block, now: float) -> Received:
-        reading = Reading(NAME)
+    def read(self, block: Block, now: float, reading: Reading) -> Received:
         position = 0
-        try:
-            if not self.first_line_checked:
-                self.check_first_line(block)
-            while True:
-                position = self._skip_lines(block, position, reading)
-                line, after = read_line(block, position, self._limits.line_bytes)
-                if after == position:
-                    return reading.close(position)
-                for event in self._handle_line(line, now):
-                    reading.add(event)
-                position = after
-        except PeerError as error:
-            reading.add(Closing(error))
-            return reading.close(len(block))
+        while True:
+            position = self._skip_lines(block, position, reading)
+            line, after = read_line(block, position, self._limits.line_bytes)
+            if after == position:
+                return reading.close(position)
+            for event in self._handle_line(line, now):
+                reading.add(event)
+            position = after
 
     def _skip_lines(self, block: Block, position: int, reading: Reading) -> int:
         if self._limits.line_bytes < SHORT_LINE_BYTES:

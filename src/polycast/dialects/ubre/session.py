@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from polycast.dialects.framing import Reading
+from polycast.dialects.framing import Reading, ReadingSession
 from polycast.dialects.json_bodies import BLANKS, to_string
 from polycast.dialects.session import SessionContext
 from polycast.dialects.ubre import scan
@@ -95,24 +95,18 @@ class UbreWebSocketSession(WebSocketSession, UbreBaseSession):
 # -- on a stream ------------------------------------------------------------------------------------------
 
 
-class UbreSession(UbreBaseSession):
+class UbreSession(ReadingSession, UbreBaseSession):
+    dialect = NAME
     transport = UbreTransport(JSON_LINES, OFFSET_LINES, BINARY_STREAM, lambda text: text + b"\n", bytes)
 
-    def receive(self, block: Block, now: float) -> Received:
-        reading = Reading(NAME)
+    def read(self, block: Block, now: float, reading: Reading) -> Received:
         position = 0
-        try:
-            if not self.first_line_checked:
-                self.check_first_line(block)
-            while True:
-                position = add_publications(self._scan(block, position), JSON_LINES, reading)
-                after, need = self._read_odd(block, position, reading)
-                if after == position:
-                    return reading.close(position, need, b"\n" if block.startswith(b"{", position) else b"")
-                position = after
-        except PeerError as error:
-            reading.add(Closing(error))
-            return reading.close(len(block))
+        while True:
+            position = add_publications(self._scan(block, position), JSON_LINES, reading)
+            after, need = self._read_odd(block, position, reading)
+            if after == position:
+                return reading.close(position, need, b"\n" if block.startswith(b"{", position) else b"")
+            position = after
 
     def begun_topic(self, head: bytes) -> bytes | None:
         """The topic of a binary frame; in a line, the topic may be anywhere."""
