@@ -9,6 +9,7 @@ from typing import Any
 
 from polycast.address import SECURE, Address, parse_address
 from polycast.errors import UsageError
+from polycast.socket_files import remove_stale
 
 BACKLOG = 4096
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
@@ -48,21 +49,10 @@ def listen(address: Address) -> tuple[socket.socket, Address]:
 
 
 def _listen_ipc(path: str) -> socket.socket:
-    if Path(path).is_socket() and _is_stale(path):
-        Path(path).unlink()
+    remove_stale(Path(path))
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     _bind(listening, path)
     return listening
-
-
-def _is_stale(path: str) -> bool:
-    """Whether no process listens there: the file is left from an unclean stop."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            return True
-    return False
 
 
 def _bind(listening: socket.socket, target: Any) -> None:
@@ -72,18 +62,6 @@ def _bind(listening: socket.socket, target: Any) -> None:
     except OSError:
         listening.close()
         raise
-
-
-def file_identity(address: Address) -> int:
-    """Identifies the file of a listener, by its creation time; 0: there is none."""
-    path = Path(address.path)
-    return path.stat().st_ctime_ns if address.scheme == "ipc" and path.exists() else 0
-
-
-def remove_file(address: Address, identity: int) -> None:
-    """Unless another listener has replaced it."""
-    if identity and file_identity(address) == identity:
-        Path(address.path).unlink()
 
 
 def keep_alive(connected: socket.socket) -> None:

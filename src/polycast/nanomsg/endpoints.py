@@ -8,11 +8,12 @@ import random
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from polycast import socket_files
 from polycast.address import Address
 from polycast.dialects.session import Session, SessionContext
 from polycast.nanomsg import inproc
-from polycast.nanomsg.addresses import file_identity, remove_file
 from polycast.nanomsg.pipe import Pipe
 from polycast.nanomsg.sessions import (
     Kind,
@@ -53,7 +54,7 @@ class SocketListener(PipeEndpoint):
     def __init__(self, core: SocketCore, address: Address, url: str, listening: socket.socket) -> None:
         super().__init__(core, address, url)
         self._listening = listening
-        self._file = file_identity(address)
+        self._file = socket_files.identity(Path(address.path)) if address.scheme == "ipc" else None
 
     async def open(self) -> None:
         loop, scheme = asyncio.get_running_loop(), self._address.scheme
@@ -62,7 +63,8 @@ class SocketListener(PipeEndpoint):
 
     async def close(self) -> None:
         """Removes the file first: a file that appears later belongs to another listener."""
-        remove_file(self._address, self._file)
+        if self._file:
+            socket_files.remove(Path(self._address.path), self._file)
         self._server.close()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, cast
 
+from polycast import socket_files
 from polycast.address import INSIDE_TLS, SECURE, Address, parse_address
 from polycast.broker import ClusterSequencer
 from polycast.dialects.registry import ROLES
@@ -98,7 +99,7 @@ class Server:
         self._slots = ConnectionSlots(*self._room_for_connections(settings.limits))
         self._servers: list[asyncio.Server | TlsAcceptor] = []
         self._periodic: list[asyncio.Task[None]] = []
-        self._files: list[tuple[Path, tuple[int, int]]] = []
+        self._files: list[tuple[Path, socket_files.FileIdentity]] = []
 
     # -- connections ---------------------------------------------------------------------------
 
@@ -246,7 +247,7 @@ class Server:
         for sock in sockets.listen(name, address):
             real = sockets.real_address(address, sock)
             if address.scheme == "ipc":
-                self._files.append((Path(address.path), sockets.identity(Path(address.path))))
+                self._files.append((Path(address.path), socket_files.identity(Path(address.path))))
                 self._servers.append(await loop.create_unix_server(listener.connection, sock=sock))
             elif address.scheme == "tls":
                 assert self._context
@@ -283,7 +284,7 @@ class Server:
             connection.abort()
         await asyncio.sleep(0)
         for file, known in self._files:
-            sockets.remove(file, known)
+            socket_files.remove(file, known)
 
     async def _end_log(self) -> None:
         """Accepts no more messages, waits until the accepted ones are durable, and acknowledges them."""

@@ -15,15 +15,16 @@ from typing import Any
 
 from polycast.address import Address
 from polycast.errors import StartError
+from polycast.socket_files import remove_stale
 
 BACKLOG = 4096
 KEEPALIVE_IDLE_SECONDS = 60
 KEEPALIVE_INTERVAL_SECONDS = 15
 KEEPALIVE_PROBES = 4
 UNAUTHORIZED_RECEIVE_BYTES, FIRST_RECEIVE_BYTES = 16 * 1024, 1024 * 1024
-"""The receive buffer of a TLS peer before it has shown rights, and directly after."""
+"""The receive buffer of a TLS peer before it has rights, and directly after."""
 SO_BUF_LOCK = 72
-"""Of Linux 5.16 and later, missing in Python's `socket`. 0: the system sizes the buffers."""
+"""A socket option of Linux 5.16 and later, missing in Python's `socket`. 0: the system sizes the buffers."""
 
 
 def listen(name: str, address: Address) -> list[socket.socket]:
@@ -121,8 +122,7 @@ def unacknowledged(sock: socket.socket | None) -> int:
 
 def _listen_ipc(address: Address) -> socket.socket:
     path = Path(address.path)
-    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and _is_stale(path):
-        path.unlink()
+    remove_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(str(path))
@@ -136,7 +136,7 @@ def _listen_ipc(address: Address) -> socket.socket:
 
 
 def _set_mode(path: Path, mode: int) -> None:
-    """Of the socket file itself, never of a file that was linked in its place since `bind`."""
+    """Sets the mode of the socket file itself, never of a file that was linked in its place since `bind`."""
     if not hasattr(os, "O_PATH"):  # not Linux
         path.chmod(mode, follow_symlinks=False)
         return
@@ -147,29 +147,6 @@ def _set_mode(path: Path, mode: int) -> None:
         Path(f"/proc/self/fd/{handle}").chmod(mode)
     finally:
         os.close(handle)
-
-
-def identity(path: Path) -> tuple[int, int]:
-    """Identifies a file. Inode numbers are reused at once, so the change time is part of it."""
-    found = path.stat()
-    return found.st_ino, found.st_ctime_ns
-
-
-def remove(path: Path, known: tuple[int, int]) -> None:
-    """Remove the socket file, unless another program has replaced it."""
-    with suppress(FileNotFoundError):
-        if identity(path) == known:
-            path.unlink()
-
-
-def _is_stale(path: Path) -> bool:
-    """Whether no program listens: the file was left behind by a broker that did not stop cleanly."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-    return False
 
 
 def _reason(error: OSError) -> str:
