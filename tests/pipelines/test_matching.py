@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.numbering import NumberingHub
@@ -33,7 +33,6 @@ patterns: st.SearchStrategy[Pattern] = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(topics, unique=True, max_size=12), st.lists(patterns, unique=True, max_size=8))
 def test_matching_pairs(names: list[str], several: list[Pattern]) -> None:
     rows, numbers = match(pa.array(names, pa.string()), several)
@@ -140,7 +139,6 @@ def to_batch(messages: Sequence[tuple[int, str, str]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=["offset", "topic", "source"])
 
 
-@settings(deadline=None)
 @given(st.lists(steps, max_size=60))
 def test_receivers_match_the_hub(taken: list[tuple[str, str, Any]]) -> None:
     model, known = Model(), SubscriptionHistory()
@@ -152,7 +150,6 @@ def test_receivers_match_the_hub(taken: list[tuple[str, str, Any]]) -> None:
     assert found.tolist() == model.sizes
 
 
-@settings(deadline=None)
 @given(st.lists(steps, max_size=40), st.data())
 def test_history_can_be_read_in_two_parts(taken: list[tuple[str, str, Any]], data: st.DataObject) -> None:
     model, known = Model(), SubscriptionHistory()

@@ -74,7 +74,7 @@ class ClientSubscriptions:
         self._found.clear()
 
     def confirm(self, subscription: ClientSubscription, log_next: int | None) -> None:
-        """`log_next`: the end of the log, where live messages begin, if the broker says so."""
+        """`log_next`: the end of the log, where live messages begin, if the broker sent it."""
         subscription.in_force = True
         if subscription.next is None and not subscription.alone:
             subscription.next = log_next

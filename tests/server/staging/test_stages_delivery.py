@@ -55,7 +55,7 @@ def test_a_large_commit_closes_no_connection(narrow: Broker) -> None:
 
 
 def test_commits_among_what_is_live(narrow: Broker) -> None:
-    """All are in one order, for who was there all the time, and for who comes in between."""
+    """All messages are in one order, for existing and for new subscribers."""
     commits, singles = 4, 300
     with (
         subscribe(narrow, "mixed") as subscriber,

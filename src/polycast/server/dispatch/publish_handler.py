@@ -76,7 +76,7 @@ class PublishHandler:
     def _propose(
         self, connection: Connection, burst: Burst, now: float, batch: BatchKey | None, then: Then
     ) -> bool:
-        """False: the log has no room. The next ack of the connection says so."""
+        """False: the log has no room. The next reply to the connection is the error."""
         if self.rates:  # only rate limits need the sums, which cost more than the rest of a large burst
             self.rates.charge(connection, len(burst), sum(burst.ends) - sum(burst.starts))
         if not self._publisher.has_room(len(burst)):
