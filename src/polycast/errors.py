@@ -4,6 +4,7 @@
     ├── UsageError            an invalid flag, setting or pattern                           exit code 2
     ├── StartError            a port, a folder or a program is not available                exit code 1
     ├── ClusterError          a node cannot go on: its stream or its log differs from others     exit code 1
+    │   └── DivergedError         its table differs from that of the majority                exit code 3
     ├── LogDamageError        a file of the log differs from what was written               exit code 1
     │   └── LogVersionError       a newer version of Polycast wrote the log
     ├── BackupError           a backup cannot be written, or is not whole                   exit code 1
@@ -17,6 +18,7 @@
         │   └── BehindError           a position that this node of a cluster has not reached yet
         ├── LimitError            the input exceeds a limit
         ├── HttpPeerError         an HTTP request at a listener of another dialect
+        ├── HermodPeerError       a client of hermod at a listener of another dialect
         ├── TlsPeerError          a TLS handshake at a listener without TLS
         ├── TimeoutPeerError      the peer exceeded a time limit
         └── ForbiddenError        the peer has no right to do this
@@ -43,6 +45,12 @@ class StartError(PolycastError):
 
 class ClusterError(PolycastError):
     pass
+
+
+class DivergedError(ClusterError):
+    """An exit code of its own, so that supervisors do not start the node again."""
+
+    exit_code = 3
 
 
 class LogDamageError(PolycastError):
@@ -117,6 +125,16 @@ class HttpPeerError(PeerError):
             else "--listen http=tcp://HOST:PORT opens a listener for HTTP"
         )
         super().__init__(f"the first line is an HTTP request: {line.decode(errors='replace')!r}; {cure}")
+
+
+class HermodPeerError(PeerError):
+    """The peer gets it as a reply in hermod: it would wait for one."""
+
+    kind = "hermod"
+    code = 421
+
+    def __init__(self) -> None:
+        super().__init__("the first line is a header of hermod, and this listener is of another dialect")
 
 
 class TlsPeerError(PeerError):

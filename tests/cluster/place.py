@@ -40,14 +40,15 @@ class Place:
     def single(self, name: str) -> Broker:
         return Broker(listen=LISTEN, data=self.folder / name)
 
-    def refusal(self, name: str, *more: str, data: str = "", urls: str = "") -> str:
+    def refusal(self, name: str, *more: str, data: str = "", urls: str = "", code: int = 1) -> str:
         """What a start that must fail says."""
         flags = [
             f"--cluster={urls}" if flag.startswith("--cluster") and urls else flag for flag in self.flags(name)
         ]
         listen = "--listen=simplest=tcp://127.0.0.1:0"
         finished = polycast("serve", *flags, listen, f"--data={self.folder / (data or name)}", *more)
-        assert finished.code == 1, finished
+        assert finished.code == code, finished
+        assert not finished.out, finished
         return finished.err
 
     def table(self, name: str) -> Any:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from polycast.cluster.comparison import ChainComparison
+from polycast.cluster.divergence import DivergenceMark, check_divergence, mark_divergence
+from polycast.cluster.name_claim import NameClaim
 from polycast.cluster.peers import NodeStatus
-from polycast.cluster.watch import ChainComparison, with_own
+from polycast.cluster.watch import with_own
+from polycast.errors import ClusterError, DivergedError
 from polycast.model import Ack
 from polycast.server.dispatch.applied_acks import AppliedAcks, ReplicatedAcks
+
+UNIT = Path(__file__).parents[2] / "deploy" / "polycast.service"
 
 
 def claim(node: str, sequence: int, chain: str) -> NodeStatus:
@@ -16,7 +25,7 @@ def claim(node: str, sequence: int, chain: str) -> NodeStatus:
 
 
 def test_nodes_are_compared_at_sequences_that_both_have_applied() -> None:
-    comparison = ChainComparison("a")
+    comparison = ChainComparison(0, "zero")
     comparison.add(claim("ahead", 3, "three"))
     comparison.note(1, "one")
     comparison.add(claim("behind", 1, "one"))
@@ -27,6 +36,88 @@ def test_nodes_are_compared_at_sequences_that_both_have_applied() -> None:
     assert comparison.votes() == ({"behind"}, {"ahead", "odd"})
     comparison.add(claim("ahead", 3, "not three"))
     assert comparison.votes() == ({"ahead", "behind"}, {"odd"})
+    assert comparison.common() == 1
+
+
+def test_a_node_that_has_just_started_knows_its_chain() -> None:
+    comparison = ChainComparison(7, "seven")
+    comparison.add(claim("b", 7, "other"))
+    assert comparison.votes() == (set(), {"b"})
+    assert comparison.at(claim("a", 9, "nine"), 8) == claim("a", 7, "seven")
+    assert comparison.at(claim("a", 9, "nine"), 6) is None
+
+
+def test_nodes_that_have_gone_have_no_vote() -> None:
+    comparison = ChainComparison(1, "one")
+    for node in ("b", "c"):
+        comparison.add(claim(node, 1, "other"))
+    comparison.add(claim("d", 5, "five"))
+    comparison.forget_all_but({"c"})
+    assert comparison.votes() == (set(), {"c"})
+    comparison.note(5, "not five")
+    assert comparison.votes() == (set(), {"c"})
+
+
+@pytest.mark.parametrize(
+    ("chains", "nodes", "outvoted"),
+    [
+        (["x", "x"], 3, True),
+        (["x", "y"], 3, False),
+        (["x"], 2, False),
+        (["x", "x"], 4, False),
+        (["x", "x", "one"], 4, False),
+        (["x", "x", "x", "one"], 5, True),
+        (["x", "x", "y", "y"], 5, False),
+        (["one", "one"], 3, False),
+    ],
+)
+def test_a_node_stops_only_if_most_nodes_have_one_other_chain(
+    chains: list[str], nodes: int, outvoted: bool
+) -> None:
+    comparison = ChainComparison(1, "one")
+    claims = [claim(str(index), 1, chain) for index, chain in enumerate(chains)]
+    assert comparison.is_outvoted(claims, nodes) == outvoted
+
+
+def test_claims_at_unknown_sequences_have_no_vote() -> None:
+    comparison = ChainComparison(5, "five")
+    assert not comparison.is_outvoted([claim("b", 4, "x"), claim("c", 4, "x")], 3)
+
+
+@pytest.mark.parametrize("ready", [(False, False), (True, False), (False, True), (True, True)])
+def test_of_two_nodes_with_one_name_exactly_one_goes_on(ready: tuple[bool, bool]) -> None:
+    stream: Any = None
+    claims = [NameClaim(stream, "a") for _ in range(2)]
+    for each, established in zip(claims, ready, strict=True):
+        if established:
+            each.establish()
+    first, second = claims
+    heard = [first.meet(second.own), second.meet(first.own)]
+    assert sorted(heard) == [False, True]
+    lost = [each for each in claims if raises(each)]
+    assert len(lost) == 1
+    if ready[0] != ready[1]:
+        assert lost == [claims[ready.index(False)]]
+    assert not first.meet(first.own)
+
+
+def raises(claim: NameClaim) -> bool:
+    try:
+        claim.check()
+    except ClusterError as error:
+        return "another node with the name a runs" in str(error)
+    return False
+
+
+def test_a_node_that_diverged_does_not_start_again(tmp_path: Path) -> None:
+    check_divergence(tmp_path)
+    error = mark_divergence(tmp_path, DivergenceMark(7, "seven", ["b", "c"]))
+    assert f"RestartPreventExitStatus={error.exit_code}\n" in UNIT.read_text()
+    with pytest.raises(DivergedError, match=r"differed .* at message 7 \(b, c\)"):
+        check_divergence(tmp_path)
+    (tmp_path / "diverged.json").write_text("?")
+    with pytest.raises(DivergedError, match="cannot be read"):
+        check_divergence(tmp_path)
 
 
 class Rig:

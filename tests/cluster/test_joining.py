@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import socket
 import threading
-
-import nats
 
 from cluster.place import Place, send, wait_level
 from cluster.trio import LISTEN, read_table
@@ -215,24 +212,3 @@ def _be_an_old_server(listener: socket.socket) -> None:
         while data := peer.recv(4096):
             if b"PING" in data:
                 peer.sendall(b"PONG\r\n")
-
-
-def test_a_node_that_differs_from_the_majority_stops_and_keeps_its_files(place: Place) -> None:
-    node = place.node("a")
-    node.exit_code = 1
-    with node:
-        send(node, "news", b"one")
-        status = place.call(f"{place.stream}.nodes")
-
-        async def claim() -> None:
-            connection = await nats.connect(place.urls)
-            for name in ("b", "c"):
-                body = status | {"node": name, "chain": "another"}
-                await connection.publish(f"{place.stream}.gossip", json.dumps(body).encode())
-            await connection.close()
-
-        asyncio.run(claim())
-        node.wait_for_log("the tables of this node and of b, c are different")
-        assert node.process.wait(GUARD_SECONDS) == 1
-        assert "this node differs from the majority of the nodes, and stops" in node.log()
-    assert place.table("a")["payload"].to_pylist() == [b"one"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polycast.cluster.connecting import count_servers, open_stream
+from polycast.cluster.divergence import check_divergence
 from polycast.cluster.joining import open_node_log
 from polycast.cluster.peers import collect
 from polycast.cluster.stream import Agreed, ApiError, Genesis, Stream, StreamInfo
@@ -39,6 +40,7 @@ class LogEnd:
 async def find_end(settings: Settings) -> LogEnd:
     """The end of this node's log. Raises ClusterError if the log is damaged, or is not the log of a node."""
     folder = log_folder(settings.log.data)
+    check_divergence(folder)
     restrict(umask_of(Path(settings.log.data)))
     node_log = open_node_log(settings)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from polycast.broker import Applied, Ledger, Proposal, StagedFrame
@@ -53,6 +53,8 @@ class JetStreamSequencer:
         self._reading: asyncio.Task[None] | None = None
         self.on_applied: list[Callable[[int, str], None]] = []
         """Called with the stream sequence and the chain after every message."""
+        self.before_serving: list[Callable[[], Awaitable[None]]] = []
+        """Awaited when this node has caught up. What they raise stops the node."""
         node_log.on_durable(self._check_durable)
 
     # -- for the server ----------------------------------------------------------------------------------
@@ -106,6 +108,17 @@ class JetStreamSequencer:
     async def catch_up(self) -> None:
         """Returns when this node has applied what the stream had at its start. Raises what stopped it."""
         self._reading = asyncio.create_task(self._read())
+        try:
+            await self._reach_target()
+            for check in self.before_serving:
+                await check()
+        except BaseException:
+            await end_tasks([self._reading])
+            raise
+        before, _ = self.machine.proposers.get(self.node, (0, 0))
+        self.proposer.start(max(before + 1, time.time_ns() // 1_000_000))
+
+    async def _reach_target(self) -> None:
         waiting: asyncio.Future[object] = asyncio.ensure_future(self._caught_up.wait())
         try:
             while not waiting.done() and not self.failed.done():
@@ -120,8 +133,6 @@ class JetStreamSequencer:
             waiting.cancel()
         if self.failed.done():
             self.failed.result()
-        before, _ = self.machine.proposers.get(self.node, (0, 0))
-        self.proposer.start(max(before + 1, time.time_ns() // 1_000_000))
 
     async def drain(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

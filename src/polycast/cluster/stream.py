@@ -37,6 +37,8 @@ NO_SUITABLE_PEERS = 10005
 PLACEMENT_SECONDS = 15.0
 """Servers that have just started do not know each other yet."""
 PLACEMENT_RETRY_SECONDS = 0.2
+CONTACT_NANOS = 3 * 10**9
+"""Servers send heartbeats once a second."""
 
 
 class ApiError(PolycastError):
@@ -93,6 +95,9 @@ class StreamInfo(NamedTuple):
     agreed: Agreed
     genesis: Genesis
     config: dict[str, Any]
+    confirmed: bool = True
+    """Whether the leader is in contact with a majority of the replicas. A server that was the leader a moment ago
+    responds as well, and may know less."""
 
 
 class Stream:
@@ -211,7 +216,13 @@ def _to_info(found: dict[str, Any]) -> StreamInfo:
         agreed,
         genesis,
         config,
+        _is_confirmed(cluster.get("replicas") or []),
     )
+
+
+def _is_confirmed(others: list[dict[str, Any]]) -> bool:
+    near = [each for each in others if not each.get("offline") and each.get("active", 0) < CONTACT_NANOS]
+    return 2 * (len(near) + 1) > len(others) + 1
 
 
 def check_agreed(info: StreamInfo, agreed: Agreed) -> None:

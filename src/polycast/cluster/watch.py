@@ -2,8 +2,8 @@
 stream is still the one that was applied.
 
 Once a second every node sends its stream sequence and its chain. Nodes with different chains at the same sequence
-have different tables: the nodes of the minority stop. Without a majority on either side, all nodes continue and
-log an alarm.
+have different tables: a node stops if more than half of all nodes have one and the same other chain. Without such
+a majority, all nodes continue and log an alarm. A node that starts compares its chain before it serves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections import OrderedDict
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,10 +20,13 @@ from typing import Any
 import msgspec
 from nats.aio.msg import Msg
 
+from polycast.cluster.comparison import ChainComparison
 from polycast.cluster.copying import FileRange, digest_range, list_files, read_range
+from polycast.cluster.divergence import DivergenceMark, mark_divergence
 from polycast.cluster.health import ClusterHealth
 from polycast.cluster.joining import RESTORE, Joined
-from polycast.cluster.peers import NodeStatus, RecentNodes, collect, respond_to
+from polycast.cluster.name_claim import NameClaim
+from polycast.cluster.peers import NodeStatus, RecentNodes, collect, gather, respond_to
 from polycast.cluster.requests import ClusterRequests
 from polycast.cluster.sequencer import JetStreamSequencer
 from polycast.cluster.stream import ApiError, StreamInfo
@@ -41,25 +44,30 @@ CHECK_SECONDS = 2.0
 LEAVE_SECONDS = 0.1
 STATUS_SECONDS = 1.0
 """How long a status waits for the stream: without a leader, it does not respond."""
-REMEMBERED = 50_000
-"""The chains of the last messages, to compare with nodes that are behind."""
+CONFIRM_SECONDS = 5.0
+"""Between two checks of a stream that seems to be lost: servers may elect a leader meanwhile."""
+CHAINS_SECONDS = 0.5
+ALARM_SECONDS = 60.0
 
 
 class Watch:
-    def __init__(self, sequencer: JetStreamSequencer, joined: Joined, server: Server) -> None:
+    def __init__(self, sequencer: JetStreamSequencer, joined: Joined, server: Server, claim: NameClaim) -> None:
         self._sequencer = sequencer
         self._stream = sequencer.stream
         self._id = joined.info.id
         self._log = joined.log
         self._server = server
-        self.comparison = ChainComparison(sequencer.node)
+        self._claim = claim
+        self.comparison = ChainComparison(sequencer.machine.sequence, sequencer.machine.chain)
+        self._alarmed: tuple[set[str], float] = (set(), 0.0)
         self._recent = RecentNodes()
         self._requests = ClusterRequests(sequencer.stream, server.core, self._recent)
         self._health = ClusterHealth.of(sequencer, self._recent, joined.info.last)
         self._health.forwarded = self._requests.count_open
         server.core.node_health = self._health
         self._tasks: list[asyncio.Task[None]] = []
-        sequencer.on_applied.append(self._note)
+        sequencer.on_applied.append(self.comparison.note)
+        sequencer.before_serving.append(self._check_start)
         server.core.cluster_routes |= {
             "polycast/cluster": self._describe,
             "polycast/cluster/verify": self._verify,
@@ -70,6 +78,7 @@ class Watch:
         node, subscribe = self._sequencer.node, self._stream.subscribe
         await subscribe("gossip", self._on_gossip)
         await subscribe("nodes", self._on_status)
+        await subscribe("chains", self._on_chain)
         await subscribe(f"node.{node}.*", self._on_request)
         await self._requests.start()
         self._tasks = [asyncio.create_task(self._gossip()), asyncio.create_task(self._check())]
@@ -140,14 +149,19 @@ class Watch:
         except ApiError:
             return None
 
-    def _note(self, sequence: int, chain: str) -> None:
-        self.comparison.note(sequence, chain)
-
     async def _gossip(self) -> None:
         while True:
-            await self._stream.broadcast("gossip", self.status())
+            status = self.status()
+            if status.state == "ready":
+                self._claim.establish()
+            await self._stream.broadcast("gossip", status)
+            await self._claim.send()
             self._sequencer.propose_retention()
-            self._judge()
+            try:
+                await self._judge()
+                self._claim.check()
+            except ClusterError as error:
+                self._sequencer.fail(error)
             await asyncio.sleep(GOSSIP_SECONDS)
 
     async def _on_gossip(self, message: Msg) -> None:
@@ -157,25 +171,61 @@ class Watch:
         if status.stream == self._id and status.node != self._sequencer.node:
             self.comparison.add(status)
 
-    def _judge(self) -> None:
-        agree, differ = self.comparison.votes()
+    async def _check_start(self) -> None:
+        """Before the node serves. Raises ClusterError."""
+        await self._compare_at(self.comparison.sequence)
+        self._claim.check()
+
+    async def _judge(self) -> None:
+        """Raises DivergedError."""
+        self.comparison.forget_all_but(self._recent.nodes())
+        _, differ = self.comparison.votes()
         self._health.different = differ
-        if not differ:
+        if differ:
+            self._alarm(differ)
+            await self._compare_at(self.comparison.common())
+
+    def _alarm(self, differ: set[str]) -> None:
+        before, at = self._alarmed
+        if differ != before or time.monotonic() > at + ALARM_SECONDS:
+            self._alarmed = differ, time.monotonic()
+            log.critical("the tables of this node and of %s are different; polycast cluster verify finds the "
+                         "first difference", ", ".join(sorted(differ)))  # fmt: skip
+
+    async def _compare_at(self, sequence: int) -> None:
+        """Requests the chains of all nodes at one sequence. Raises DivergedError if this node is outvoted."""
+        found = await gather(self._stream, "chains", msgspec.json.encode(sequence), CHAINS_SECONDS)
+        claims = [msgspec.json.decode(data, type=NodeStatus) for data in found]
+        claims = [each for each in claims if each.stream == self._id and each.node != self._sequencer.node]
+        for claim in claims:
+            self._recent.note(claim.node)
+            self.comparison.add(claim)
+        _, differ = self.comparison.votes()
+        if self.comparison.is_outvoted(claims, len(self._recent.nodes()) + 1):
+            self._alarm(differ)
+            own = self.comparison.at(self.status(), sequence)
+            mark = DivergenceMark(sequence, own.chain if own else "", sorted(differ))
+            raise mark_divergence(self._log.folder, mark)
+
+    async def _on_chain(self, message: Msg) -> None:
+        try:
+            wanted = msgspec.json.decode(message.data, type=int)
+        except msgspec.MsgspecError:
             return
-        log.critical("the tables of this node and of %s are different; polycast cluster verify finds the first "
-                     "difference", ", ".join(sorted(differ)))  # fmt: skip
-        if len(differ) > len(agree) + 1:
-            hint = "its files stay; move the folder away, and the node copies the log of another one"
-            self._sequencer.fail(ClusterError("this node differs from the majority of the nodes, and stops", hint))
+        if own := self.comparison.at(self.status(), wanted):
+            await respond_to(message, msgspec.json.encode(own))
 
     # -- the stream --------------------------------------------------------------------------------------
 
     async def _check(self) -> None:
-        """Checks twice before the node stops: a server that has just lost the leadership may have older data."""
+        """Checks twice before the node stops, with time for an election in between: a server that has just lost
+        the leadership may have older data."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            wrong = await self._find_wrong()
-            if wrong and await self._find_wrong():
+            if not await self._find_wrong():
+                continue
+            await asyncio.sleep(CONFIRM_SECONDS)
+            if wrong := await self._find_wrong():
                 hint = f"nothing was changed; {RESTORE} creates a new stream from the longest log"
                 self._sequencer.fail(ClusterError(wrong, hint))
 
@@ -191,6 +241,8 @@ class Watch:
         if info is None:
             return f"the stream {self._stream.name} is gone"
         self._health.note(info)
+        if not info.confirmed:
+            return ""
         if info.id != self._id:
             return f"{info.id!r} is not the stream that this node has applied ({self._id!r})"
         if info.last < applied:
@@ -233,37 +285,3 @@ def with_own(own: NodeStatus, found: list[NodeStatus]) -> list[NodeStatus]:
     """Without a connection to a server, a node does not receive even its own status."""
     others = [status for status in found if status.node != own.node]
     return sorted([own, *others], key=lambda status: status.node)
-
-
-class ChainComparison:
-    """The chains of this node, compared with those of other nodes."""
-
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._chains: OrderedDict[int, str] = OrderedDict()
-        self._claims: dict[str, NodeStatus] = {}
-        """The status of nodes that are ahead; compared when this node has applied that sequence."""
-        self._agrees: dict[str, bool] = {}
-
-    def note(self, sequence: int, chain: str) -> None:
-        self._chains[sequence] = chain
-        if len(self._chains) > REMEMBERED:
-            self._chains.popitem(last=False)
-        for claim in [claim for claim in self._claims.values() if claim.sequence <= sequence]:
-            self._compare(claim)
-
-    def add(self, claim: NodeStatus) -> None:
-        self._claims.setdefault(claim.node, claim)
-        self._compare(claim)
-
-    def _compare(self, claim: NodeStatus) -> None:
-        own = self._chains.get(claim.sequence)
-        if own is not None:
-            self._agrees[claim.node] = own == claim.chain
-        if claim.sequence <= next(reversed(self._chains), 0):
-            self._claims.pop(claim.node, None)
-
-    def votes(self) -> tuple[set[str], set[str]]:
-        """The nodes with the same chain as this node, and the nodes with another."""
-        agree = {node for node, same in self._agrees.items() if same}
-        return agree, set(self._agrees) - agree
