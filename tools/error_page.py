@@ -28,7 +28,7 @@ EXIT_CODES = {
     errors.PolycastError.exit_code: "failure, with the reason on stderr; `find`: no message found",
     errors.UsageError.exit_code: "a flag, a setting or a pattern is invalid; nothing was started",
     errors.DivergedError.exit_code: "`serve`: the table of this node differs from the majority of the nodes",
-    INTERRUPTED: "interrupted by ctrl-C",
+    INTERRUPTED: "interrupted by ctrl-C; `reply`, and `sub` without an end: 0",
 }
 
 HERMOD_HEAD = """

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from polycast.address import split_addresses
 from polycast.cli import stdio
 from polycast.cli.flags import AT, NO_RECONNECT, SUBSCRIBING_DIALECT
 from polycast.cli.foreign_patterns import read_pattern
@@ -38,8 +37,8 @@ These need the dialect hermod and a broker with a log.
 message. An unknown value is a dash."""
 EXAMPLE = "polycast sub 'sensors.>' '~alarm' --from -10m --json"
 REPLAYING_DIALECT = "hermod"
-LISTENER_DIALECT = "simplest"
-"""The default for `--at` with the address of a listener, which speaks one dialect: usually this one."""
+REPLAYING_HINT = "it has stopped: its log says why"
+HINT = f"it has stopped, or refused: its log says why, and --dialect {REPLAYING_DIALECT} shows a refusal"
 
 
 class LogSpan(NamedTuple):
@@ -84,12 +83,13 @@ def run(
         try:
             _subscribe(client, wanted, span, notices)
             stdio.notice(f"subscribed to {' '.join(patterns)} at {client.address}")
-            _follow(client, notices.ends, timeout, output)
+            _follow(client, notices.ends, timeout, output, REPLAYING_HINT if name == REPLAYING_DIALECT else HINT)
         except EndOfLogError:
             with suppress(EndOfLogError, TimeoutError):
                 output.show(client.receive(timeout=0))
         except KeyboardInterrupt:
-            return
+            if count or to_end or timeout:
+                raise
         except BrokenPipeError:
             stdio.discard(sys.stdout)
         finally:
@@ -107,25 +107,20 @@ def to_span(begin: str | None, last: int, to_end: bool) -> LogSpan:
 
 def _to_dialect(dialect: str | None, span: LogSpan, template: str | None, at: str) -> str:
     if not span.flag:
-        plain = names_listener(at) and not uses_positions(template)
-        return dialect or (LISTENER_DIALECT if plain else REPLAYING_DIALECT)
+        from polycast.client.recognition import find_dialect
+
+        return dialect or (REPLAYING_DIALECT if not at or uses_positions(template) else find_dialect(at))
     if dialect not in (None, REPLAYING_DIALECT):
         hint = f"omit --dialect, or write --dialect {REPLAYING_DIALECT}"
         raise UsageError(f"{span.flag} needs the dialect {REPLAYING_DIALECT}; {dialect} cannot replay", hint)
     return REPLAYING_DIALECT
 
 
-def names_listener(at: str) -> bool:
-    """Whether the addresses are of listeners other than http; a host alone has all listeners."""
-    return any(":" in text and not text.startswith("http") for text in split_addresses(at))
-
-
 def _subscribe(client: Client, wanted: list[Pattern], span: LogSpan, notices: StateNotices) -> None:
     try:
         start = find_last(client, wanted, span.last) if span.last else span.start
         notices.ends = find_ends(client, wanted, start) if span.to_end and start else None
-        if notices.ends is None or notices.ends:
-            client.subscribe(wanted, start)
+        client.subscribe(wanted, start)  # also without messages up to the end: refuses a position past it
     except RefusedError as error:
         if error.code == NO_LOG:
             error.hint = f"start the broker without --no-log, or omit {span.flag}"
@@ -184,7 +179,8 @@ class Output:
         return self._left == 0
 
 
-def _follow(client: Client, ends: set[int] | None, timeout: float | None, output: Output) -> None:
+def _follow(client: Client, ends: set[int] | None, timeout: float | None, output: Output, hint: str) -> None:
+    """`hint`: for the error if the broker closes the connection."""
     if ends is not None and not ends:
         return
     stop = max(ends) if ends else LARGEST
@@ -194,7 +190,6 @@ def _follow(client: Client, ends: set[int] | None, timeout: float | None, output
             ends -= {message.offset for message in arrived}
         if output.is_complete or (ends is not None and not ends):
             return
-    hint = f"it has stopped, or refused: its log says why, and --dialect {REPLAYING_DIALECT} shows a refusal"
     raise RemoteError(f"{client.address}: the broker closed the connection", hint)
 
 

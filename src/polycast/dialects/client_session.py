@@ -293,7 +293,7 @@ class ClientSession:
         error = acks.error
         if error is not None:
             of = f"; {acks.accepted:,} of {acks.sent:,} messages were accepted" if acks.sent > 1 else ""
-            raise RefusedError(f"{error}{of}", error.code)
+            raise RefusedError(f"{error}{of}", error.code, error.hint)
 
     def check_count(self, acks: PendingAcks, batch_id: str, count: int) -> None:
         """Raises RefusedError if the broker has another batch under this id."""
@@ -325,7 +325,10 @@ class ClientSession:
         clients = " publishers" if self.publishing else " subscribers"
         expected = f"{self.dialect}{clients if self.one_way else ''}"
         return (
-            "" if self.recognized else f"is that the address for {expected}? 'polycast serve' prints its listeners"
+            ""
+            if self.recognized
+            else f"is that the address for {expected}? 'polycast serve' prints its listeners; --dialect D speaks "
+            "another dialect"
         )
 
     # -- what a dialect reads ----------------------------------------------------------------------------

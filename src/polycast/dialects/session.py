@@ -13,7 +13,7 @@ from typing import Any
 from polycast.address import Address
 from polycast.dialects.first_line import is_own
 from polycast.dialects.guard import Guard
-from polycast.errors import PeerError
+from polycast.errors import HermodPeerError, PeerError
 from polycast.model import Block, Body, Event, Limits, Received, Subscribe
 
 
@@ -92,7 +92,9 @@ class Session:
         self._http_addresses = context.http_addresses
 
     def check_first_line(self, block: Block) -> None:
-        """To be called before the first line is used. HttpPeerError, TlsPeerError: the peer is a browser."""
+        """To be called before the first line is used. HttpPeerError, TlsPeerError: the peer is a browser.
+
+        HermodPeerError: the peer is a client of hermod."""
         self.first_line_checked = is_own(block, self._limits.line_bytes, self._http_addresses)
 
     def open(self) -> list[Event]:
@@ -123,6 +125,8 @@ class Session:
 
     def closing_bytes(self, error: PeerError | None) -> bytes:
         """The last bytes before the broker closes the connection: for this error, or because it stops."""
+        if isinstance(error, HermodPeerError):
+            return b'{"status": "ERROR", "code": %d, "message": "%b"}\n' % (error.code, str(error).encode())
         return b""
 
 

@@ -24,7 +24,7 @@ from polycast.dialects.hermod.encoders import MISSED, NAME
 from polycast.dialects.hermod.headers import Header, HeaderEnd, after_space, read_header, to_natural, to_text
 from polycast.dialects.json_bodies import UNSET, to_member
 from polycast.dialects.start_positions import to_json_start
-from polycast.errors import ProtocolError, RefusedError, UsageError
+from polycast.errors import HermodPeerError, ProtocolError, RefusedError, UsageError
 from polycast.model import Body, Exact, Format, Message, Pattern, StartPosition
 
 HEADER_BYTES = 2**20
@@ -33,7 +33,7 @@ TOPIC_BYTES = 2**16 - 1
 OPENING = ord("{")
 HELLO = {"batch_type": "End"}
 """Probe: an `End` without a batch. A hermod broker replies OK; brokers of other dialects ignore it."""
-CLOSING = (400, 401, 409, 412, 413)
+CLOSING = (400, 401, 409, 412, 413, HermodPeerError.code)
 """After these the broker closes."""
 STOPPING = 503
 
@@ -210,7 +210,8 @@ class HermodClientSession(ClientSession):
     def _to_refusal(self, status: Status) -> RefusedError | None:
         if status.status == "OK":
             return None
-        return RefusedError(f"{self.address}: refused: {status.code} {status.message}", status.code)
+        hint = self.hint() if status.code == HermodPeerError.code else ""
+        return RefusedError(f"{self.address}: refused: {status.code} {status.message}", status.code, hint)
 
 
 def _to_header(batch_type: str, batch_id: str, **more: Any) -> bytes:

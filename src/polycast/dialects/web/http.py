@@ -18,6 +18,7 @@ import h11
 
 from polycast.dialects.contract import Role, WebSocketEndpoint
 from polycast.dialects.failure_codes import code_of
+from polycast.dialects.first_line import METHOD
 from polycast.dialects.session import Page, RequestSession, Session, SessionContext, opening
 from polycast.dialects.web.bodies import HttpError, RequestBody, UnreadBodyError, check_payload
 from polycast.dialects.web.event_stream import NAME, EventStreamSession
@@ -43,7 +44,6 @@ from polycast.model import (
 
 HEAD_END = re.compile(rb"\n\r?\n")
 HEAD_END_BYTES = 3
-FIRST_PRINTABLE = 0x21
 QUOTED = re.compile(r":? (?:bytearray\()?b['\"]")
 """Where a parse error quotes the request, which may have a token."""
 HEADERS_AT_MOST = 100
@@ -165,7 +165,7 @@ class HttpSession(RequestSession):
     def _read_head(self, block: Block, position: int) -> int:
         if self._http.our_state is not h11.IDLE:
             self._http = self._new_connection()
-        if position < len(block) and block[position] < FIRST_PRINTABLE:
+        if position < len(block) and not METHOD.match(block, position):  # answered before the line is complete
             raise HttpError(400, f"not HTTP/1.1: a request cannot begin with the byte {block[position]:#04x}")
         limit = self._limits.line_bytes
         begin = position + max(0, self._waiting - HEAD_END_BYTES)
