@@ -14,8 +14,8 @@ PUBLISHING_DIALECT = typer.Option("hermod", "--dialect", help=f"The dialect: {DI
 SUBSCRIBING_DIALECT = typer.Option(
     None,
     "--dialect",
-    help=f"The dialect: {DIALECTS}. Default: hermod, or with the address of a listener the dialect of that default "
-    "port; at any other port hermod, or simplest if the listener does not reply in hermod.",
+    help=f"The dialect: {DIALECTS}. Default: hermod, or with the address of a listener the dialect of that "
+    "default port; at any other port hermod, or simplest if the listener does not reply in hermod.",
     metavar="D",
 )
 AT = typer.Option(

@@ -299,6 +299,18 @@ def test_refusals(broker: Broker, data: bytes, status: int, words: bytes) -> Non
     assert response.body.count(b"\n") == 1
 
 
+def test_a_sequence_that_does_not_exist_yet_is_refused(broker: Broker) -> None:
+    """Pages from there on would have earlier sequences. The end itself is a position."""
+    post(broker, "short", b"x")
+    assert read(broker, "/topics/short?from=1")["messages"] == []
+    with broker.connect("http") as peer:
+        peer.send(get("/topics/short?from=2") + get("/topics/none.yet?from=1"))
+        for text in (b"'short' has come to sequence 1, there is no 2 yet", b"'none.yet' has come to sequence 0"):
+            response = read_response(peer)
+            assert response.status == 400
+            assert text in response.body
+
+
 def test_a_sequence_that_does_not_exist_yet_ends_the_stream(broker: Broker) -> None:
     with broker.connect("http") as peer:
         peer.send(get("/events?pattern=never&from=5"))

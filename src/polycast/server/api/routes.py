@@ -40,6 +40,7 @@ from polycast.server.stats.pipeline_progress import Position
 if TYPE_CHECKING:
     from polycast.log.log import Log
     from polycast.log.read.work import Work
+    from polycast.server.api.history import HistoryQuery
     from polycast.server.replay.replays import Replays
 
 logger = logging.getLogger("polycast.routes")
@@ -203,10 +204,25 @@ class Routes:
         from polycast.server.api.messages import MessagesRequest, read_messages, to_query
 
         wanted = check_request(to_query, read_request(body, MessagesRequest))
+        self._check_sequence(wanted)
         newest = replays.last_offsets.end([wanted.pattern])
         gaps = log.housekeeping.inventory.gaps
         found = read_messages(replays.index, wanted, newest, log.durable_next, gaps, log.note_missed, log.id)
         self._read_allowed(requester, respond, wanted.pattern, found, lambda text: Body(text, Format.JSON))
+
+    def _check_sequence(self, wanted: HistoryQuery) -> None:
+        """As for a subscription: raises RouteError for a sequence that does not exist yet."""
+        topics, name = self._core.hub.router.topics, wanted.pattern.value
+        topic = topics.get(name.encode())
+        reached = topic.next_sequence if topic else topics.floor
+        if wanted.start and (wanted.start.sequence or 0) > reached:
+            there = f"{name!r} has come to sequence {reached:,}, there is no {wanted.start.sequence:,} yet"
+            behind = self._core.subscriptions.in_cluster
+            raise RouteError(
+                f"{requests.BUSY}: {there}; this node may be behind: try again, or another node"
+                if behind
+                else f"BadRequest: {there}; start at {reached:,} or at latest"
+            )
 
     def _log(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         log, replays = self._log_parts(requester)
