@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -23,7 +22,7 @@ GOSSIP_SECONDS = 0.2
 class OtherNodes:
     """Nodes that send their status and respond with their chains, until the end of the block."""
 
-    def __init__(self, place: Place, status: Mapping[str, Any], **chains: str) -> None:
+    def __init__(self, place: Place, status: dict[str, Any], **chains: str) -> None:
         self._place = place
         self._bodies = [json.dumps(status | {"node": name, "chain": chain}) for name, chain in chains.items()]
         self._began, self._ended = threading.Event(), threading.Event()
@@ -56,8 +55,8 @@ class OtherNodes:
         await connection.close()
 
 
-def status_of(place: Place) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = place.call(f"{place.stream}.nodes")
+def status_of(place: Place) -> dict[str, Any]:
+    found: dict[str, Any] = place.call(f"{place.stream}.nodes")
     return found
 
 

@@ -7,6 +7,9 @@ import shutil
 import socket
 import threading
 
+import msgspec
+
+from cluster.machine_rig import Plan
 from cluster.place import Place, send, wait_level
 from cluster.trio import LISTEN, read_table
 from kit import hermod
@@ -15,6 +18,15 @@ from kit.nats import Servers
 from kit.program import polycast
 from kit.subscribers import send_request
 from kit.wire import GUARD_SECONDS, wait_for
+from polycast.cluster.messages import Head, MessageKind, write_body, write_message
+
+NEVER = write_body([Plan([b"t"], 2**44, None).propose()])
+FUTURE = msgspec.msgpack.encode([["other", 0, ["o", "b"], 1, False, [], ["hermod", [[10**6]]]]])
+SHAPED = (
+    write_message(Head("other", 1, 1), NEVER),
+    write_message(Head("other", 1, 1, 0, 1, MessageKind.COMMIT), FUTURE),
+)
+"""A time that no node has, and a commit of messages that the stream does not have."""
 
 
 def test_a_single_broker_becomes_the_first_node_and_a_single_broker_again(place: Place) -> None:
@@ -74,12 +86,15 @@ def test_a_node_copies_what_the_stream_has_forgotten(place: Place) -> None:
 def test_a_foreign_message_is_skipped_by_all_nodes(place: Place) -> None:
     with place.node("a") as first, place.node("b"):
         send(first, "t", b"1")
-        assert place.call(f"{place.stream}.log", b"hello")["seq"]
+        for data in (b"hello", *SHAPED):
+            assert place.call(f"{place.stream}.log", data)["seq"]
         send(first, "t", b"2")
         first.wait_for_log("is no proposal")
         found = wait_level(first, 2)
         assert len({row["chain"] for row in found["nodes"]}) == 1
+        assert first.log().count("is no proposal") == 1 + len(SHAPED)
     assert place.table("a").equals(place.table("b"))
+    assert place.table("a")["payload"].to_pylist() == [b"1", b"2"]
 
 
 def test_refusals_change_nothing(place: Place) -> None:

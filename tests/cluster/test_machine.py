@@ -19,6 +19,7 @@ from polycast.broker import Ledger, Proposal, StagedFrame
 from polycast.cluster import machine as machine_module
 from polycast.cluster.machine import ApplyMachine, Verdict
 from polycast.cluster.messages import (
+    PARTS_AT_MOST,
     ForeignMessageError,
     Head,
     MessageKind,
@@ -101,6 +102,107 @@ def test_foreign_messages_are_counted_and_change_the_chain_alike() -> None:
     assert one.foreign == 4
 
 
+BODY = write_body([Plan([b"t"], 1, None).propose()])
+
+
+def commit(*frames: list[int]) -> bytes:
+    """A commit that names frames at these stream sequences."""
+    row = pa.RecordBatch.from_pydict({"topic": ["t"], "payload": [b"1"], "format": ["text"]}, STAGED_SCHEMA)
+    bulk = to_bulk("hermod", to_columns([row]), list(frames))
+    return write_body([Proposal((), "source", 5, BatchKey("me", "id"), 1, bulk)])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        write_message(Head("a", 1, 1), write_body([Plan([b"t"], 2**44, None).propose()])),
+        write_message(Head("a", 1, 1), write_body([Plan([b"t"], -1, None).propose()])),
+        write_message(Head("a", 1, 1), write_body([Plan([b"t"], 1, None).propose()._replace(messages=2)])),
+        write_message(Head("a", 1, 1), write_body([Plan([b"t"], 1, None).propose()._replace(messages=-5)])),
+        write_message(Head("a", 2**63, 1), BODY),
+        write_message(Head("a", 0, 1), BODY),
+        write_message(Head("a", 1, 2**63), BODY),
+        write_message(Head("a", 1, 1, first=2**63), BODY),
+        write_message(Head("a", 1, 1, 0, PARTS_AT_MOST + 1), BODY),
+        write_message(Head("", 1, 1), BODY),
+        write_message(Head("a.b", 1, 1), BODY),
+        write_message(Head("a" * 33, 1, 1), BODY),
+        write_message(Head("a", 1, 1, 0, 2, MessageKind.COMMIT), BODY),
+    ],
+)
+def test_messages_with_numbers_out_of_bounds_are_skipped_by_all_nodes(data: bytes) -> None:
+    node = machine()
+    assert node.apply(1, data).verdict is Verdict.FOREIGN
+    assert (node.foreign, node.proposers, node.position.parts) == (1, {}, {})
+    assert node.apply(2, write_message(Head("a", 1, 1), BODY)).verdict is Verdict.APPLIED
+
+
+@pytest.mark.parametrize("frames", [[[8]], [[10**6]], [[0]], [[-1]], [[7], [7]], [[6, 7, 6]]])
+def test_a_commit_names_earlier_messages_and_each_once(frames: list[list[int]]) -> None:
+    read_commit(commit([6, 7]), 8)
+    with pytest.raises(ForeignMessageError, match="a commit names messages"):
+        read_commit(commit(*frames), 8)
+
+
+def test_a_node_skips_its_own_message_if_all_others_do() -> None:
+    """The proposals of its own messages are not decoded."""
+    proposal = Plan([b"t"], -1, None).propose()
+    data = write_message(Head("a", 1, 1), write_body([proposal]))
+    own, other = machine(), machine()
+    own.apply(1, data, lambda head, data: [proposal])
+    other.apply(1, data)
+    assert own.position == other.position
+
+
+def test_names_and_parts_of_proposers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_module, "PROPOSERS_AT_MOST", 2)
+    monkeypatch.setattr(machine_module, "PARTS_AT_MOST", 3)
+    node = machine()
+    sent = [("a", 1, 0), ("b", 1, 0), ("c", 1, 0), ("a", 2, 1), ("b", 2, 1)]
+    found = [
+        node.apply(sequence, write_message(Head(name, 1, number, part, 9), b"x")).verdict
+        for sequence, (name, number, part) in enumerate(sent, 1)
+    ]
+    assert found == [Verdict.PART, Verdict.PART, Verdict.FOREIGN, Verdict.PART, Verdict.FOREIGN]
+    assert node.apply(6, write_message(Head("a", 2, 1), BODY)).verdict is Verdict.APPLIED
+    assert node.apply(7, write_message(Head("b", 1, 2, 1, 9), b"x")).verdict is Verdict.PART
+
+
+def test_parts_that_no_node_accepted_are_not_collected_after_a_restart() -> None:
+    body = write_body([Plan([b"t"], 1, None).propose()])
+    rows = [
+        write_message(Head("a", 1, 1, 0, 3), body[:5]),
+        write_message(Head("a", 1, 2, 2, 3), b"not the next part"),
+        write_message(Head("a", 1, 2, 1, 3), body[5:9]),
+        write_message(Head("a", 1, 3, 2, 3), body[9:]),
+    ]
+    node = machine()
+    for sequence, row in enumerate(rows[:3], 1):
+        node.apply(sequence, row)
+    again = ApplyMachine(Ledger(Topics(6), BatchIds(3, 100.0)), node.position)
+    for sequence, row in enumerate(rows, 1):
+        last = again.apply(sequence, row)
+    assert (last.verdict, len(last.applied)) == (Verdict.APPLIED, 1)
+    node.apply(4, rows[3])
+    assert again.position == node.position
+
+
+def test_a_clock_far_ahead_does_not_move_the_time_of_all_nodes() -> None:
+    now = 1_000_000
+    node = machine()
+
+    def apply(sequence: int, seconds: int, stamp: int) -> tuple[int, int]:
+        body = write_body([Plan([b"t"], seconds, None).propose()])
+        found = node.apply(sequence, write_message(Head("a", 1, sequence), body), stamp=stamp * 10**6)
+        return found.applied[0].micros // 10**6, found.ahead_micros // 10**6
+
+    assert apply(1, now + 299, now) == (now + 299, 0)
+    assert apply(2, now + 3_600, now + 1) == (now + 299, 3_599)
+    assert apply(3, now + 3_700, now + 400) == (now + 400, 3_300)
+    assert apply(4, now + 600, now) == (now + 600, 0)  # the clock of the servers went back
+    assert apply(5, now - 900, now + 700) == (now + 600, 0)
+
+
 def test_a_body_is_read_as_it_was_written() -> None:
     plan = Plan([b"t", b"t", b"u"], 5, BatchKey("me", "id"))
     proposal = plan.propose()
@@ -181,7 +283,7 @@ def test_a_commit_publishes_the_rows_of_the_frames_that_it_names_or_nothing() ->
     )
     frame = join_frame([message], [7])
     bulk = to_bulk("hermod", to_columns([rows]), [[7]])
-    proposed, columns = read_commit(write_body([Proposal((), "source", 5, batch, 2, bulk)]))
+    proposed, columns = read_commit(write_body([Proposal((), "source", 5, batch, 2, bulk)]), 8)
     found = to_proposal(proposed, columns, [frame])
     assert found.bulk.columns.equals(bulk.columns)  # type: ignore[union-attr]
     assert found._replace(bulk=None) == Proposal((), "source", 5, batch, 2, None)

@@ -20,10 +20,10 @@ log = logging.getLogger("polycast.cluster")
 AGAIN_SECONDS = 0.2
 
 
-async def read_commit_rows(stream: Stream, body: memoryview) -> Proposal:
-    """Raises ForeignMessageError if the commit names other messages than frames, RemovedError if the stream has
-    removed a frame."""
-    proposed, columns = read_commit(body)
+async def read_commit_rows(stream: Stream, body: memoryview, sequence: int) -> Proposal:
+    """`sequence`: of the commit. Raises ForeignMessageError if the commit names other messages than frames before
+    it, RemovedError if the stream has removed a frame."""
+    proposed, columns = read_commit(body, sequence)
     frames = [await read_frame(stream, sequences) for sequences in columns.frames]
     return await asyncio.to_thread(to_proposal, proposed, columns, frames)
 

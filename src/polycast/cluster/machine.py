@@ -8,6 +8,10 @@ does the stream when it is PARTS_REACH messages further.
 Staged rows change nothing. What became of them depends on the stream alone: a commit names its frames by their
 stream sequences. After a restart, frames that wait for their commit are read again.
 
+Time comes from the proposals, and never goes back. A node with a clock far ahead would move the time of all nodes
+for good. So a time of more than AHEAD_MICROS after the last one, and after the time of the stream message, is
+replaced by that of the stream message, which is the same for all nodes.
+
 The chain is a hash over all messages and what became of them: two nodes with equal chains have equal tables.
 """
 
@@ -22,11 +26,25 @@ from typing import NamedTuple
 import xxhash
 
 from polycast.broker import Applied, Ledger, Proposal, StagedFrame
-from polycast.cluster.messages import ForeignMessageError, Head, MessageKind, read_body, read_frame, read_message
+from polycast.cluster.messages import (
+    PARTS_AT_MOST,
+    TIMES_END,
+    ForeignMessageError,
+    Head,
+    MessageKind,
+    check_times,
+    read_body,
+    read_frame,
+    read_message,
+)
 from polycast.log.files.format import StreamPosition
+from polycast.log.times import MICROS
 
 PARTS_REACH = 100_000
 """Messages of the stream after which unfinished parts are dropped."""
+PROPOSERS_AT_MOST = 1_000
+"""Names of nodes that ever proposed: they are in the header of every group of the log."""
+AHEAD_MICROS = 300 * MICROS
 RESULT = struct.Struct("<qBqqqqq")
 FindOwn = Callable[[Head, bytes], Sequence[Proposal] | None]
 
@@ -47,6 +65,8 @@ class StreamOutcome(NamedTuple):
     error: str = ""
     """Reason why a foreign message is not a proposal."""
     frame: StagedFrame | None = None
+    ahead_micros: int = 0
+    """How far the clock of the proposer is ahead of the stream, if its time was replaced."""
 
 
 @dataclass(slots=True)
@@ -102,14 +122,17 @@ class ApplyMachine:
             self.first,
         )  # fmt: skip
 
-    def apply(self, sequence: int, data: bytes, own: FindOwn = lambda head, data: None) -> StreamOutcome:
-        """`own` has the proposals of a message that this node sent, so that they are not decoded."""
+    def apply(
+        self, sequence: int, data: bytes, own: FindOwn = lambda head, data: None, stamp: int = TIMES_END
+    ) -> StreamOutcome:
+        """`own` has the proposals of a message that this node sent, so that they are not decoded; `stamp` is the
+        time of the stream message, in microseconds since the epoch."""
         if sequence <= self.sequence:
             return StreamOutcome(Verdict.IGNORED, frame=self._collect_again(sequence, data))
         self._frames.clear()
         self._drop_parts(sequence)
         try:
-            outcome = self._apply(sequence, data, own)
+            outcome = self._apply(sequence, data, own, stamp)
         except ForeignMessageError as error:
             self.foreign += 1
             outcome = StreamOutcome(Verdict.FOREIGN, None, (), str(error))
@@ -117,28 +140,40 @@ class ApplyMachine:
         self._extend_chain(data, outcome)
         return outcome
 
-    def _apply(self, sequence: int, data: bytes, own: FindOwn) -> StreamOutcome:
+    def _apply(self, sequence: int, data: bytes, own: FindOwn, stamp: int) -> StreamOutcome:
         head, body = read_message(data)
         if not self._is_next(head):
             return StreamOutcome(Verdict.IGNORED, head)
         whole = self._parts_of(sequence, head, body)
         proposals: Sequence[Proposal] = ()
         frame = None
-        if whole and head.kind is MessageKind.FRAME:
-            frame = read_frame(*whole)
-        elif whole:
-            proposals = own(head, data) or read_body(whole.body)
+        try:
+            if whole and head.kind is MessageKind.FRAME:
+                frame = read_frame(*whole)
+            elif whole:
+                proposals = check_times(own(head, data) or read_body(whole.body))
+        except ForeignMessageError:
+            self._parts.pop(head.node, None)
+            raise
         self.proposers[head.node] = (head.incarnation, head.number)
         if whole is None:
             return StreamOutcome(Verdict.PART, head)
         self._parts.pop(head.node, None)
         if frame:
             return StreamOutcome(Verdict.APPLIED, head, frame=frame)
-        applied = [self._ledger.apply(proposal) for proposal in proposals]
+        ahead = 0
+        applied = []
+        for proposal in proposals:
+            if proposal.micros > max(stamp, self._ledger.micros) + AHEAD_MICROS:
+                ahead = proposal.micros - stamp
+                proposal = proposal._replace(micros=stamp)
+            applied.append(self._ledger.apply(proposal))
         self.first = max(self.first, min(head.first, self._ledger.next_offset))
-        return StreamOutcome(Verdict.APPLIED, head, applied)
+        return StreamOutcome(Verdict.APPLIED, head, applied, ahead_micros=ahead)
 
     def _is_next(self, head: Head) -> bool:
+        if head.node not in self.proposers and len(self.proposers) >= PROPOSERS_AT_MOST:
+            raise ForeignMessageError(f"{head.node} is one name too many: {PROPOSERS_AT_MOST:,} nodes are known")
         incarnation, number = self.proposers.get(head.node, (0, 0))
         if head.incarnation > incarnation:
             if head.number != 1 or head.part:
@@ -157,6 +192,8 @@ class ApplyMachine:
         parts = self._parts.get(head.node)
         if parts is None or len(parts.found) != head.part:
             raise ForeignMessageError(f"part {head.part} without the parts before it")
+        if sum([len(each.found) for each in self._parts.values()]) >= PARTS_AT_MOST:
+            raise ForeignMessageError(f"{PARTS_AT_MOST:,} parts of unfinished messages wait already")
         parts.add(sequence, body)
         return Whole(b"".join(parts.found), parts.sequences) if head.part == head.parts - 1 else None
 
@@ -199,7 +236,8 @@ class ApplyMachine:
         if (
             parts
             and (head.incarnation, head.number) == (incarnation, parts.number + len(parts.found))
-            and (head.number <= number)
+            and head.part == len(parts.found)
+            and head.number <= number
         ):
             parts.add(sequence, body)
 

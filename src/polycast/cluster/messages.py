@@ -8,12 +8,13 @@ of its event loop, or a frame of staged rows, or a commit: a proposal that names
 stream sequences. Head and body are MessagePack. The payloads of a burst are two buffers, like a binary column of
 Arrow: the edges between the values as int32, and their bytes.
 
-All nodes skip a message that cannot be read. Whether a message can be read depends on its bytes alone, so all
-nodes agree.
+All nodes skip a message that cannot be read, or whose numbers are out of bounds. That depends on its bytes and its
+stream sequence alone, so all nodes agree.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
@@ -35,6 +36,12 @@ PREFIX = struct.Struct("<3si")
 MESSAGE_BYTES = 768 * 1024
 """A larger body is cut into parts. The default limit of nats-server is 1 MiB."""
 EDGE_BYTES = 4
+PARTS_AT_MOST = 4096
+"""More than the 2 GiB of a burst."""
+NUMBERS_END = 2**63
+TIMES_END = 253_402_300_800 * 10**6
+"""The end of the year 9999, in microseconds since the epoch."""
+NODE = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 
 class MessageKind(IntEnum):
@@ -157,9 +164,18 @@ def read_message(data: bytes) -> StreamMessage:
         head = _read_head(view[:size])
     except (struct.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ForeignMessageError(str(error)) from error
-    if head.number < 1 or not 0 <= head.part < head.parts:
-        raise ForeignMessageError(f"part {head.part} of {head.parts}, number {head.number}")
+    check_head(head)
     return StreamMessage(head, view[size:])
+
+
+def check_head(head: Head) -> None:
+    if not NODE.fullmatch(head.node):
+        raise ForeignMessageError(f"{head.node[:40]!r} is no name of a node")
+    numbers = 0 < head.number < NUMBERS_END and 0 < head.incarnation < NUMBERS_END
+    if not numbers or not 0 <= head.part < head.parts <= PARTS_AT_MOST or not 0 <= head.first < NUMBERS_END:
+        raise ForeignMessageError(f"part {head.part} of {head.parts}, number {head.number}")
+    if head.kind is MessageKind.COMMIT and head.parts != 1:
+        raise ForeignMessageError("a commit in several parts")
 
 
 def read_body(body: bytes | memoryview) -> list[Proposal]:
@@ -167,6 +183,15 @@ def read_body(body: bytes | memoryview) -> list[Proposal]:
         return [_from_proposed(proposed) for proposed in _read_body(body)]
     except _UNREADABLE as error:
         raise ForeignMessageError(str(error)) from error
+
+
+def check_times(proposals: Sequence[Proposal]) -> Sequence[Proposal]:
+    """Also for proposals that were not read: a node with an unset clock must skip its own messages like all
+    others do."""
+    for proposal in proposals:
+        if not 0 <= proposal.micros < TIMES_END:
+            raise ForeignMessageError(f"a time of {proposal.micros} microseconds since the epoch")
+    return proposals
 
 
 def read_frame(body: bytes | memoryview, sequences: Sequence[int]) -> StagedFrame:
@@ -191,14 +216,17 @@ def join_frame(messages: Sequence[bytes], sequences: Sequence[int]) -> StagedFra
     return read_frame(b"".join(body for _, body in found), sequences)
 
 
-def read_commit(body: bytes | memoryview) -> tuple[Proposed, BulkColumns]:
-    """Reads a commit, without the rows of its frames."""
+def read_commit(body: bytes | memoryview, sequence: int) -> tuple[Proposed, BulkColumns]:
+    """Reads a commit with this stream sequence, without the rows of its frames."""
     try:
         [proposed] = _read_body(body)
     except _UNREADABLE as error:
         raise ForeignMessageError(str(error)) from error
     if proposed.bursts or not proposed.bulk or not proposed.batch:
         raise ForeignMessageError("a commit without rows or without a batch id")
+    named = [each for frame in proposed.bulk.frames for each in frame]
+    if not all(0 < each < sequence for each in named) or len(set(named)) < len(named):
+        raise ForeignMessageError(f"a commit names messages twice, or messages that are not before {sequence:,}")
     return proposed, proposed.bulk
 
 
@@ -220,6 +248,8 @@ def _from_proposed(proposed: Proposed) -> Proposal:
     bursts = [_from_columns(columns) for columns in proposed.bursts]
     if not bursts or proposed.bulk:
         raise ValueError("a proposal without bursts")
+    if not 0 <= proposed.messages <= sum(map(len, bursts)):
+        raise ValueError(f"a proposal with {proposed.messages} messages")
     return Proposal(bursts, proposed.source, proposed.micros, batch, proposed.messages, None, proposed.link)
 
 

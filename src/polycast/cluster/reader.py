@@ -12,6 +12,7 @@ import json
 import logging
 import secrets
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from nats.aio.msg import Msg
@@ -31,6 +32,8 @@ EXPIRES_SECONDS = 30.0
 INACTIVE_SECONDS = 60
 AGAIN_SECONDS = 0.2
 NANO = 10**9
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 ENDS_PULL = ("408", "409")
 
 
@@ -45,6 +48,8 @@ class RemovedError(PolycastError):
 class Delivered(NamedTuple):
     sequence: int
     data: bytes
+    micros: int
+    """When the stream got the message, by the clock of its leader then. The same for all readers."""
 
 
 class StreamReader:
@@ -84,7 +89,8 @@ class StreamReader:
                 if message.headers and "Status" in message.headers:
                     pull.note_status(message)
                     continue
-                numbers = message.metadata.sequence
+                metadata = message.metadata
+                numbers = metadata.sequence
                 delivered += 1
                 if numbers.consumer != delivered:
                     raise DoubtError(f"message {numbers.consumer} instead of {delivered}")
@@ -94,7 +100,7 @@ class StreamReader:
                     )
                 expected += 1
                 pull.outstanding -= 1
-                yield Delivered(numbers.stream, message.data)
+                yield Delivered(numbers.stream, message.data, (metadata.timestamp - EPOCH) // MICROSECOND)
         finally:
             await _close(subscription)
 

@@ -20,6 +20,7 @@ from polycast.cluster.tasks import end_tasks
 from polycast.errors import ClusterError
 from polycast.log.durable import Durable
 from polycast.log.log import Log
+from polycast.log.times import MICROS
 from polycast.model import BatchKey
 
 log = logging.getLogger("polycast.cluster")
@@ -28,6 +29,7 @@ BEHIND_SECONDS = 0.005
 FULL_SHARE = 2
 """Past this multiple of the limit, proposals are refused."""
 PROGRESS_SECONDS = 5.0
+WARN_SECONDS = 60.0
 
 
 class JetStreamSequencer:
@@ -46,6 +48,7 @@ class JetStreamSequencer:
         """The stream sequence that was read last: after a restart, staged frames are read again."""
         self.proposer = Proposer(node, stream.publish)
         self.reader = StreamReader(stream, node, info.id)
+        self._warned_of_clock = 0.0
         self.machine: ApplyMachine
         self.failed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         """Its exception says why this node cannot go on."""
@@ -178,14 +181,14 @@ class JetStreamSequencer:
             head, body = read_message(delivered.data)
             if head.kind is not MessageKind.COMMIT or (self._is_own(head) and self.proposer.find(head)):
                 return self._find_own
-            proposal = await read_commit_rows(self.stream, body)
+            proposal = await read_commit_rows(self.stream, body, delivered.sequence)
             return lambda head, data: [proposal]
         except ForeignMessageError as error:
             return partial(_refuse, error)
 
     def _apply(self, delivered: Delivered, find: FindOwn) -> None:
         self._log.begin_together()
-        outcome = self.machine.apply(*delivered, find)
+        outcome = self.machine.apply(delivered.sequence, delivered.data, find, delivered.micros)
         if outcome.frame:
             self._on_frame(outcome.frame)
         for applied in outcome.applied:
@@ -224,11 +227,21 @@ class JetStreamSequencer:
             log.error("message %s of the stream is no proposal, and is skipped by all nodes: %s; only nodes may "
                       "publish to %s", f"{delivered.sequence:,}", outcome.error, self.stream.subject)  # fmt: skip
             if self.proposer.waits_for(delivered.data):
-                self.fail(ClusterError("parts of a proposal of this node came too late", "start this node again"))
+                text = f"all nodes skip a message of this node: {outcome.error}"
+                self.fail(ClusterError(text, "start this node again, with a clock that is right"))
+        if outcome.ahead_micros and head:
+            self._warn_of_clock(head.node, outcome.ahead_micros)
         self._log.housekeeping.remove_before(self.machine.first)
         for listener in self.on_applied:
             listener(self.machine.sequence, self.machine.chain)
         self._note_read(delivered.sequence)
+
+    def _warn_of_clock(self, node: str, micros: int) -> None:
+        now = time.monotonic()
+        if now > self._warned_of_clock:
+            self._warned_of_clock = now + WARN_SECONDS
+            log.warning("the clock of the node %s is %.0f s ahead of the servers; its messages get the time of "
+                        "the servers", node, micros / MICROS)  # fmt: skip
 
     def _find_own(self, head: Head, data: bytes) -> Sequence[Proposal] | None:
         outgoing = self.proposer.find(head) if self._is_own(head) else None
