@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,21 @@ def broker() -> Iterator[Broker]:
 
 def at(broker: Broker, listener: str) -> str:
     return f"tcp://127.0.0.1:{broker.ports[listener]}"
+
+
+# -- the http listener ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:{http}", "http://127.0.0.1:{dead}/,http://127.0.0.1:{http}/"]
+)
+@pytest.mark.parametrize("command", ["stats", "topics", "connections"])
+def test_the_http_listener_is_enough_for_commands(broker: Broker, command: str, address: str) -> None:
+    flags = ["--at", address.format(http=broker.ports["http"], dead=free_port())]
+    done = polycast(command, *flags, *(["--json"] if command == "stats" else []))
+    assert done.code == 0, done.err
+    if command == "stats":
+        assert json.loads(done.out)["version"]
 
 
 # -- the dialect of a listener -------------------------------------------------------------------------------

@@ -393,7 +393,9 @@ def check_topic(pattern: Pattern, dialect: str) -> None:
 
 
 def utf8(text: str) -> bytes:
-    """UsageError for a text with lone surrogates, as from an undecodable command line."""
+    """UsageError for a text with lone surrogates, as from an undecodable command line, and for another type."""
+    if not isinstance(text, str):
+        raise UsageError(f"a topic or a batch id is text, not {type(text).__name__}", "topic.decode()")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
