@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
 
-from polycast.cluster.connecting import ConnectionErrors, open_stream
+from polycast.cluster.connecting import ConnectionErrors, count_servers, open_stream
+from polycast.cluster.stream import default_replicas
 from polycast.errors import StartError
 from polycast.server.settings import ClusterSettings, Settings
 
@@ -51,3 +54,20 @@ def test_the_errors_of_a_connection_take_no_memory() -> None:
     for _ in range(1_000):
         errors.note(last := NatsError("no server"))
     assert vars(errors) == {"last": last, "refused": refusal}
+
+
+def connected(known: int, cluster: str) -> Any:
+    return SimpleNamespace(servers=[""] * known, discovered_servers=[], _server_info={"cluster": cluster})
+
+
+@pytest.mark.parametrize(("known", "cluster", "replicas"), [(1, "", 1), (2, "x", 2), (3, "x", 3), (5, "x", 3)])
+def test_a_stream_has_as_many_replicas_as_there_are_servers(known: int, cluster: str, replicas: int) -> None:
+    assert default_replicas(count_servers(connected(known, cluster), ClusterSettings())) == replicas
+
+
+def test_a_server_that_names_no_other_server_of_its_cluster() -> None:
+    """As with `no_advertise`."""
+    with pytest.raises(StartError, match="the cluster x, and names no other server") as raised:
+        count_servers(connected(1, "x"), ClusterSettings())
+    assert raised.value.hint == "name all servers in cluster.servers, or set cluster.replicas"
+    assert count_servers(connected(1, "x"), ClusterSettings(replicas=1)) == 1

@@ -100,6 +100,9 @@ def test_a_foreign_message_is_skipped_by_all_nodes(place: Place) -> None:
 def test_refusals_change_nothing(place: Place) -> None:
     with place.node("a") as node:
         assert "a node with the name a runs already" in place.refusal("a", data="other")
+        fewer = place.refusal("b", "--set=cluster.replicas=3")
+        assert f"the stream {place.stream} has 1 replicas, and cluster.replicas is 3" in fewer
+        assert "--replicas 3 adds some" in fewer
         assert "limits.topics is 9 here" in place.refusal("b", "--set=limits.topics=9")
         send(node, "t", b"1")
     assert not (place.folder / "b" / "log").exists()
@@ -109,6 +112,21 @@ def test_refusals_change_nothing(place: Place) -> None:
     foreign = {"name": f"{place.stream}X", "subjects": [f"{place.stream}X.>"], "storage": "memory"}
     place.call(f"$JS.API.STREAM.CREATE.{place.stream}X", json.dumps(foreign).encode())
     assert "was not created by Polycast" in place.refusal("d", f"--set=cluster.stream={place.stream}X")
+
+
+def test_a_node_of_another_format_changes_nothing(place: Place) -> None:
+    with place.node("a") as node:
+        send(node, "t", b"1")
+    config = place.config()
+    agreed = json.loads(config["metadata"]["polycast.agreed"])
+    config["metadata"]["polycast.agreed"] = json.dumps(agreed | {"format": "99"})
+    place.call(f"$JS.API.STREAM.UPDATE.{place.stream}", json.dumps(config).encode())
+    for name in ("a", "b"):
+        refused = place.refusal(name)
+        assert f"the stream has messages of format 99, this node writes {agreed['format']}" in refused
+        assert "all nodes of a cluster run the same version" in refused
+    assert not (place.folder / "b" / "log").exists()
+    assert place.table("a")["payload"].to_pylist() == [b"1"]
 
 
 def test_servers_that_cannot_be_used(place: Place) -> None:

@@ -173,4 +173,11 @@ async def _wait_for_jetstream(stream: Stream, connection: Client, wanted: Cluste
 
 
 def count_servers(connection: Client, wanted: ClusterSettings) -> int:
-    return max(len(wanted.routes) + 1, len(connection.servers), len(connection.discovered_servers) + 1)
+    """The servers that a new stream can use. Raises StartError if there are others, but it is unknown how many:
+    the stream would have one replica."""
+    known = max(len(wanted.routes) + 1, len(connection.servers), len(connection.discovered_servers) + 1)
+    cluster = connection._server_info.get("cluster")
+    if known == 1 and cluster and not wanted.replicas:
+        text = f"the server belongs to the cluster {cluster}, and names no other server (no_advertise?)"
+        raise StartError(text, "name all servers in cluster.servers, or set cluster.replicas")
+    return known

@@ -26,7 +26,7 @@ from polycast.cluster.connecting import count_servers
 from polycast.cluster.copying import NoSourceError, copy_log, move_aside
 from polycast.cluster.machine import to_resume
 from polycast.cluster.peers import check_name, gather, respond_to
-from polycast.cluster.stream import Agreed, Genesis, Stream, StreamInfo, check_agreed
+from polycast.cluster.stream import Agreed, Genesis, Stream, StreamInfo, check_agreed, check_replicas
 from polycast.errors import ClusterError, PolycastError, StartError
 from polycast.log.files.folder import log_folder, segments
 from polycast.log.files.format import StreamPosition
@@ -73,6 +73,8 @@ async def join(settings: Settings, stream: Stream) -> Joined:
     agreed = Agreed.of(settings)
     await check_name(stream, settings.cluster.node)
     info = await stream.info()
+    if info:
+        check_replicas(info, settings.cluster)
     if _is_empty(folder):
         info = info or await _create(settings, stream, agreed, Genesis(log=secrets.token_hex(8)))
         check_agreed(info, agreed)

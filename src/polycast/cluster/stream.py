@@ -133,7 +133,7 @@ class Stream:
         return _to_info(found)
 
     async def create(self, settings: ClusterSettings, agreed: Agreed, genesis: Genesis, servers: int) -> None:
-        replicas = settings.replicas or min(DEFAULT_REPLICAS, servers - 1 + servers % 2)
+        replicas = settings.replicas or default_replicas(servers)
         config = {
             "name": self.name, "subjects": [self.subject], "storage": "file", "retention": "limits",
             "discard": "old", "max_bytes": settings.max_bytes, "max_msg_size": MAX_MESSAGE_BYTES,
@@ -146,6 +146,8 @@ class Stream:
         }  # fmt: skip
         try:
             await self._create(config)
+            if replicas == 1:
+                log.warning("the stream %s has one replica: what its server loses is lost", self.name)
         except ApiError as error:
             if error.number != STREAM_EXISTS:  # another node was first
                 text = f"the stream {self.name} with {replicas} replicas cannot be created: {error}"
@@ -223,6 +225,24 @@ def _to_info(found: dict[str, Any]) -> StreamInfo:
 def _is_confirmed(others: list[dict[str, Any]]) -> bool:
     near = [each for each in others if not each.get("offline") and each.get("active", 0) < CONTACT_NANOS]
     return 2 * (len(near) + 1) > len(others) + 1
+
+
+def default_replicas(servers: int) -> int:
+    """One for each server. Of two replicas, both are needed to acknowledge: nothing is lost with one of them."""
+    return min(DEFAULT_REPLICAS, servers)
+
+
+def check_replicas(info: StreamInfo, wanted: ClusterSettings) -> None:
+    """Raises StartError if the stream has fewer replicas than this node asks for."""
+    found = info.config.get("num_replicas", 1)
+    if found < wanted.replicas:
+        name = info.config["name"]
+        text = f"the stream {name} has {found} replicas, and cluster.replicas is {wanted.replicas}"
+        hint = (
+            f"nats stream edit {name} --replicas {wanted.replicas} adds some, if so many servers run; "
+            "or lower cluster.replicas"
+        )
+        raise StartError(text, hint)
 
 
 def check_agreed(info: StreamInfo, agreed: Agreed) -> None:
