@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from typing import Any
 
@@ -45,6 +46,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     first: int = 0
     """Retention: all nodes remove the offsets below this one."""
     connections: int = 0
+    instance: str = ""
+    """Of the process: another one after each start."""
 
 
 async def request_node(
@@ -66,7 +69,10 @@ class RecentNodes:
 
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
+        self._instances: dict[str, str] = {}
         self._began = time.monotonic()
+        self.instance = secrets.token_hex(8)
+        """Of this process."""
 
     def expected(self) -> int:
         """The number of running nodes, this one included; 0: unknown, because this node has just started or is cut
@@ -75,8 +81,13 @@ class RecentNodes:
         others = self.nodes()
         return len(others) + 1 if complete and others else 0
 
-    def note(self, node: str) -> None:
+    def note(self, node: str, instance: str) -> None:
         self._at[node] = time.monotonic()
+        self._instances[node] = instance
+
+    def has_lost(self, node: str, instance: str) -> bool:
+        """Whether this process of the node has ended, or cannot be reached."""
+        return node not in self.nodes() or self._instances[node] != instance
 
     def nodes(self) -> set[str]:
         since = time.monotonic() - RECENT_SECONDS

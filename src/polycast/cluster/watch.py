@@ -98,7 +98,7 @@ class Watch:
         machine = sequencer.machine
         return NodeStatus(
             sequencer.node, state, core.ledger.next_offset, machine.sequence, machine.chain, self._id,
-            first=machine.first, connections=len(core.connections),
+            first=machine.first, connections=len(core.connections), instance=self._recent.instance,
         )  # fmt: skip
 
     async def _describe(self, body: Body) -> Any:
@@ -167,7 +167,7 @@ class Watch:
     async def _on_gossip(self, message: Msg) -> None:
         status = msgspec.json.decode(message.data, type=NodeStatus)
         if status.node != self._sequencer.node:
-            self._recent.note(status.node)
+            self._recent.note(status.node, status.instance)
         if status.stream == self._id and status.node != self._sequencer.node:
             self.comparison.add(status)
 
@@ -198,7 +198,7 @@ class Watch:
         claims = [msgspec.json.decode(data, type=NodeStatus) for data in found]
         claims = [each for each in claims if each.stream == self._id and each.node != self._sequencer.node]
         for claim in claims:
-            self._recent.note(claim.node)
+            self._recent.note(claim.node, claim.instance)
             self.comparison.add(claim)
         _, differ = self.comparison.votes()
         if self.comparison.is_outvoted(claims, len(self._recent.nodes()) + 1):

@@ -25,7 +25,6 @@ from polycast.server.io.memory_budget import MemoryBudget
 Respond = Callable[[bool, Body], None]
 """Called once, with success and the body of the response."""
 Routes = Callable[[Connection, str, Body, float, Respond], None]
-Elsewhere = Callable[[str, Body, Respond], None]
 """Called with the requester, the route, the body of the request, the time, and where the response goes."""
 Publish = Callable[[Connection, Burst, float, Respond], None]
 
@@ -43,6 +42,23 @@ REQUEST_BYTES = 256 * 1024
 """The largest body of a request for a pipeline."""
 OWN_RULES = (RESERVED_PREFIX + "publish", RESERVED_PREFIX + "history", RESERVED_PREFIX + "messages")
 """Routes about topics: they check the rights to those topics themselves."""
+
+
+class Requester(NamedTuple):
+    """A requester as another node of the cluster counts its open requests."""
+
+    connection: str
+    """Unique in the cluster."""
+    identity: str
+    restricted: bool
+    """All connections of an identity with limited rights share its open requests."""
+
+    @property
+    def shared_identity(self) -> str:
+        return self.identity if self.restricted else ""
+
+
+Elsewhere = Callable[[str, Body, Requester, Respond], None]
 
 
 def may_request(guard: Guard, route: str) -> bool:
@@ -120,8 +136,8 @@ class RequestHandler:
         """Requesters that are not read before the response to their request."""
         self.elsewhere: Elsewhere | None = None
         """Sends a request to another node of the cluster."""
-        self._remote = Subscriber(self)
-        """Stands for all requesters at other nodes."""
+        self._remotes: dict[str, Subscriber] = {}
+        """Stand for the requesters at other nodes with open requests, by connection."""
         self._own: Counter[Subscriber] = Counter()
         """Open requests to the broker itself, by requester."""
         self._queries: dict[int, tuple[Subscriber, str]] = {}
@@ -167,24 +183,43 @@ class RequestHandler:
 
     def _forward(self, connection: Connection, route: str, path: ReturnPath, body: Body) -> None:
         """To a responder. All connections of an identity with limited rights share its open requests."""
-        guard = connection.guard
-        identity = guard.identity if guard.restricted else ""
-        requester, now = connection.subscriber, time.monotonic()
+        guard, subscriber = connection.guard, connection.subscriber
+        requester = Requester(connection.name.partition(" ")[0], guard.identity, guard.restricted)
         if self.elsewhere and not self._requests.count_responders(route):
-            self._own[requester] += 1
-            self.elsewhere(route, body, partial(self._respond_itself, requester, path))
+            self._own[subscriber] += 1
+            self.elsewhere(route, body, requester, partial(self._respond_itself, subscriber, path))
+        else:
+            self._send_request(subscriber, requester, route, path, body)
+
+    def _send_request(
+        self, subscriber: Subscriber, requester: Requester, route: str, path: ReturnPath, body: Body
+    ) -> None:
+        if route == QUERY and self._count_queries(requester.identity) >= QUERIES_AT_MOST:
+            self._send(subscriber, path, False, requests.text_body(requests.BUSY))
             return
-        effects = self._requests.request(requester, route, path, body, now, identity)
+        now = time.monotonic()
+        effects = self._requests.request(subscriber, route, path, body, now, requester.shared_identity)
         if route == QUERY:
             sent = [effect for effect in effects if isinstance(effect, requests.SendRequest)]
-            self._queries |= {each.number: (each.responder, guard.identity) for each in sent}
+            self._queries |= {each.number: (each.responder, requester.identity) for each in sent}
         self._apply(effects)
 
-    def request_for_other(self, route: str, body: Body, respond: Respond) -> None:
-        """A request of a requester at another node, which has checked its rights."""
-        path = ReturnPath(None, lambda: True, respond)
-        self._apply(self._requests.request(self._remote, route, path, body, time.monotonic()))
+    def _count_queries(self, identity: str) -> int:
+        return sum(identity == other for _, other in self._queries.values())
+
+    def request_for_other(self, route: str, body: Body, requester: Requester, respond: Respond) -> None:
+        """A request of a requester at another node, which has checked its rights. Limits are checked here: this
+        node knows the open requests of all nodes to its responders."""
+        name = requester.connection
+        stand_in = self._remotes.setdefault(name, Subscriber(self))
+        path = ReturnPath(None, lambda: True, partial(self._respond_other, name, respond))
+        self._send_request(stand_in, requester, route, path, body)
         self._outbox.flush()
+
+    def _respond_other(self, name: str, respond: Respond, success: bool, body: Body) -> None:
+        if (stand_in := self._remotes.get(name)) and not self._requests.awaits_response(stand_in):
+            del self._remotes[name]
+        respond(success, body)
 
     def _query(self, connection: Connection, path: ReturnPath, body: Body) -> None:
         try:
@@ -194,10 +229,7 @@ class RequestHandler:
         else:
             identity = connection.guard.identity
             log.info("%s: %s queries %s", connection, identity, _shown(attested))
-            if sum(identity == other for _, other in self._queries.values()) >= QUERIES_AT_MOST:
-                self._send(connection.subscriber, path, False, requests.text_body(requests.BUSY))
-            else:
-                self._forward(connection, QUERY, path, attested)
+            self._forward(connection, QUERY, path, attested)
 
     def respond(self, connection: Connection, response: RouteResponse) -> bool:
         """False: no request waits for this response."""
