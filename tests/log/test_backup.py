@@ -174,6 +174,15 @@ def test_targets_that_are_refused(rig: LogRig, tmp_path: Path, name: str) -> Non
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.zip", "a.TAR.GZ", "a.tar.zst"])
+def test_names_of_compressed_archives_are_refused(rig: LogRig, tmp_path: Path, name: str) -> None:
+    """A folder of that name would be a surprise."""
+    with pytest.raises(BackupError, match=r"a backup is a folder or a \.tar file") as raised:
+        backup(rig.folder, tmp_path / name)
+    assert "ends with .tar" in raised.value.hint
+    assert not (tmp_path / name).exists()
+
+
 def test_a_data_folder_behind_a_link(rig: LogRig, tmp_path: Path) -> None:
     (tmp_path / "way").symlink_to(rig.data)
     with pytest.raises(BackupError, match="inside the data folder"):

@@ -32,6 +32,8 @@ from polycast.log.files.sealed import SealedReader
 from polycast.log.files.state import NAME as STATE
 from polycast.log.files.state import FolderLock, LogState, encode_state, log_id, read_state
 
+ARCHIVES = (".gz", ".tgz", ".zip", ".zst", ".xz", ".bz2", ".7z")
+"""Kinds of files that a backup cannot be: a folder of such a name would be a surprise."""
 ATTEMPTS = 3
 """A listing that runs while a segment is sealed may miss it under both names."""
 
@@ -78,6 +80,9 @@ def check_target(folder: Path, target: Path) -> None:
         raise BackupError(
             f"{target} is inside the data folder {data}", "name a place outside of it, on another disk"
         )
+    if target.suffix.lower() in ARCHIVES:
+        hint = f"name a file that ends with {TAR}, and compress it afterwards; segments are compressed already"
+        raise BackupError(f"{target}: a backup is a folder or a {TAR} file, not {target.suffix}", hint)
     if target.suffix == TAR and target.exists():
         raise BackupError(f"{target} exists", "name another file, or remove it")
     if target.suffix != TAR and target.exists() and (not target.is_dir() or any(target.iterdir())):
