@@ -18,11 +18,11 @@ import uvloop
 from polycast.dialects.session import Page
 from polycast.log.files.permissions import UMASKS, check_owners, protect, restrict
 from polycast.server.exposure import find_warnings
-from polycast.server.heap import keep_freed_memory
 from polycast.server.reload import reload
 from polycast.server.server import Server
 from polycast.server.settings import Settings
 from polycast.server.start_check import check
+from polycast.server.tuning import exclude_from_collections, tune_process
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
@@ -106,6 +106,7 @@ async def run_server(
     await server.start()
     _handle_hangups(stop, partial(reload, server, read))
     _log_start(server)
+    exclude_from_collections()
     for name, address in server.core.addresses:
         show(f"listening {name} {address}")
     show("ready")
@@ -138,6 +139,6 @@ def serve(
 ) -> None:
     restrict(UMASKS[settings.log.access])
     check(settings)
-    keep_freed_memory()
+    tune_process()
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(start(settings, show, pages, read))
