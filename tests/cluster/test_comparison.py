@@ -12,6 +12,7 @@ from polycast.cluster.comparison import ChainComparison
 from polycast.cluster.divergence import DivergenceMark, check_divergence, mark_divergence
 from polycast.cluster.name_claim import NameClaim
 from polycast.cluster.peers import NodeStatus
+from polycast.cluster.tables import StepDigest, judge
 from polycast.cluster.watch import with_own
 from polycast.errors import ClusterError, DivergedError
 from polycast.model import Ack
@@ -118,6 +119,28 @@ def test_a_node_that_diverged_does_not_start_again(tmp_path: Path) -> None:
     (tmp_path / "diverged.json").write_text("?")
     with pytest.raises(DivergedError, match="cannot be read"):
         check_divergence(tmp_path)
+
+
+ONE, TWO, THREE, SHORT = StepDigest(9, "1"), StepDigest(9, "2"), StepDigest(9, "3"), StepDigest(8, "1")
+
+
+@pytest.mark.parametrize(
+    ("digests", "nodes", "reason"),
+    [
+        ([ONE, TWO, ONE], ["b"], "majority"),
+        ([SHORT, SHORT, ONE], ["c"], "majority"),
+        ([ONE, TWO], ["a", "b"], "undecided"),
+        ([TWO, ONE], ["a", "b"], "undecided"),
+        ([ONE, TWO, THREE], ["a", "b", "c"], "undecided"),
+        ([ONE, SHORT], ["b"], "missing"),
+        ([SHORT, ONE], ["a"], "missing"),
+        ([ONE, ONE, TWO, TWO], ["a", "b", "c", "d"], "undecided"),
+    ],
+)
+def test_verify_names_a_node_only_if_the_others_prove_it_wrong(
+    digests: list[StepDigest], nodes: list[str], reason: str
+) -> None:
+    assert judge("abcd"[: len(digests)], digests) == (nodes, reason)
 
 
 class Rig:

@@ -185,8 +185,11 @@ def test_verify_finds_one_changed_byte(place: Place) -> None:
             wait_level(first, 2)
             found = polycast("cluster", "verify", ports, "--json")
             assert found.code == 1, found
-            assert json.loads(found.out)["different"]
-            assert json.loads(found.out)["differs"] <= 42
+            verdict = json.loads(found.out)
+            assert (verdict["different"], verdict["reason"]) == (["b"], "missing")
+            assert verdict["differs"] <= 42
+            shown = polycast("cluster", "verify", ports)
+            assert b"messages are missing or unreadable from offset" in shown.out
             listed = polycast("cluster", "status", ports)
             assert b"leader" in listed.out
             left = polycast("cluster", "leave", ports, "--json")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -40,6 +41,19 @@ class DigestRequest(msgspec.Struct, frozen=True):
     step: int
 
 
+class StepDigest(msgspec.Struct, frozen=True, array_like=True):
+    rows: int
+    """The readable rows."""
+    digest: str
+
+
+class Finding(NamedTuple):
+    nodes: list[str]
+    reason: str
+    """"majority": these nodes differ from most; "missing": they have not all rows; "undecided": nobody knows which
+    of them are right."""
+
+
 # -- at each node ----------------------------------------------------------------------------------------
 
 
@@ -48,7 +62,7 @@ def range_of(folder: Path, durable_next: int, agreed: int) -> TableRange:
     return TableRange(durable_next if first is None else first, durable_next, agreed)
 
 
-def digests_of(folder: Path, wanted: DigestRequest) -> list[str]:
+def digests_of(folder: Path, wanted: DigestRequest) -> list[StepDigest]:
     """One digest for each step. Unreadable rows are left out."""
     if wanted.step < 1 or wanted.next - wanted.first > wanted.step * DIGESTS_AT_MOST:
         raise ClusterError(f"more than {DIGESTS_AT_MOST} digests in one request")
@@ -62,7 +76,7 @@ def digests_of(folder: Path, wanted: DigestRequest) -> list[str]:
         reader.close()
 
 
-def _digest(reader: Reader, stop: int) -> str:
+def _digest(reader: Reader, stop: int) -> StepDigest:
     parts: list[pa.RecordBatch] = []
     while (batch := reader.read(stop)) is not None and batch.num_rows:
         parts.append(batch)
@@ -71,14 +85,14 @@ def _digest(reader: Reader, stop: int) -> str:
         table = pa.Table.from_batches(parts)
         for column in table.columns:
             digest.update(digest_of(column).encode())
-    return digest.hexdigest()
+    return StepDigest(sum(batch.num_rows for batch in parts), digest.hexdigest())
 
 
 # -- at the node that compares ---------------------------------------------------------------------------
 
 
 async def compare_tables(stream: Stream) -> dict[str, Any]:
-    """{"nodes", "first", "next", "differs"?: offset, "different"?: nodes}"""
+    """{"nodes", "first", "next", "differs"?: offset, "different"?: nodes, "reason"?: see Finding}"""
     while True:
         nodes = [status.node for status in await collect(stream)]
         if not nodes:
@@ -98,7 +112,7 @@ async def _compare(stream: Stream, nodes: list[str], ranges: list[TableRange]) -
     first, after = max(each.agreed for each in ranges), min(each.next for each in ranges)
     result: dict[str, Any] = {"nodes": nodes, "first": first, "next": after}
     if short := [node for node, each in zip(nodes, ranges, strict=True) if first < after and each.first > first]:
-        return result | {"differs": first, "different": short}
+        return result | {"differs": first, "different": short, "reason": "missing"}
     found = await _find_difference(stream, nodes, first, after, STEP)
     while found and found[1].step > 1:
         _, wanted = found
@@ -108,23 +122,32 @@ async def _compare(stream: Stream, nodes: list[str], ranges: list[TableRange]) -
         if found[1] is wanted:
             break
     if found:
-        odd, wanted = found
-        result |= {"differs": wanted.first, "different": odd}
+        finding, wanted = found
+        result |= {"differs": wanted.first, "different": finding.nodes, "reason": finding.reason}
     return result
 
 
 async def _find_difference(
     stream: Stream, nodes: list[str], first: int, after: int, step: int
-) -> tuple[list[str], DigestRequest] | None:
-    """The nodes that differ from most others, and the first step where they differ."""
+) -> tuple[Finding, DigestRequest] | None:
+    """The nodes that differ, and the first step where they differ."""
     for start in range(first, after, step * DIGESTS_AT_MOST):
         wanted = DigestRequest(start, min(after, start + step * DIGESTS_AT_MOST), step)
         found = await asyncio.gather(*(request_node(stream, node, "digests", wanted, SECONDS) for node in nodes))
-        columns = zip(*(msgspec.json.decode(each, type=list[str]) for each in found), strict=True)
+        columns = zip(*(msgspec.json.decode(each, type=list[StepDigest]) for each in found), strict=True)
         for index, digests in enumerate(columns):
             if len(set(digests)) > 1:
-                [(usual, _)] = Counter(digests).most_common(1)
-                odd = [node for node, digest in zip(nodes, digests, strict=True) if digest != usual]
                 begin = start + index * step
-                return odd, DigestRequest(begin, min(begin + step, after), step)
+                return judge(nodes, digests), DigestRequest(begin, min(begin + step, after), step)
     return None
+
+
+def judge(nodes: Sequence[str], digests: Sequence[StepDigest]) -> Finding:
+    """Which nodes are wrong. Without a majority, only a node with missing rows is."""
+    [(usual, count)] = Counter(digests).most_common(1)
+    most = max(each.rows for each in digests)
+    if 2 * count > len(nodes):
+        return Finding([node for node, each in zip(nodes, digests, strict=True) if each != usual], "majority")
+    if short := [node for node, each in zip(nodes, digests, strict=True) if each.rows < most]:
+        return Finding(short, "missing")
+    return Finding(list(nodes), "undecided")
