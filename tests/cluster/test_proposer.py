@@ -31,6 +31,8 @@ class BadStream:
         for _ in range(self._random.choice((0, 1, 1, 5))):
             await asyncio.sleep(0)
         fate = self._random.random()
+        if fate < 0.05:
+            raise ValueError("a response that is no JSON")
         if fate < 0.2:
             raise ApiError(503, "no leader")
         if message_id not in self._ids:
@@ -70,6 +72,7 @@ class Node:
 @pytest.mark.parametrize("seed", range(8))
 def test_everything_is_applied_once_in_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proposer, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(proposer, "UNHURRIED_SECONDS", 0.0)
     monkeypatch.setattr(messages, "MESSAGE_BYTES", 200)
     monkeypatch.setattr(proposer, "GATHER_BYTES", 30)
 

@@ -13,6 +13,7 @@ import re
 import shutil
 import time
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import xxhash
@@ -39,10 +40,13 @@ class NoSourceError(ClusterError):
     pass
 
 
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class FileRange(msgspec.Struct, frozen=True):
     name: str
-    at: int = 0
-    size: int = 0
+    at: NotNegative = 0
+    size: NotNegative = 0
 
 
 # -- at the node that has the log ------------------------------------------------------------------------

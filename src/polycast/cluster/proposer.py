@@ -178,17 +178,20 @@ class Proposer:
             except ApiError as error:
                 self._note_failure(error)
                 await asyncio.sleep(RETRY_SECONDS if error.code in TRANSIENT else UNHURRIED_SECONDS)
+            except Exception as error:  # such as a response that is no JSON: the message must not be forgotten
+                self._note_failure(error)
+                await asyncio.sleep(UNHURRIED_SECONDS)
             seconds = min(2 * seconds, LAST_TIMEOUT_SECONDS)
         if self._failing_since:
             log.warning("the servers accept messages again, after %.1f s", time.monotonic() - self._failing_since)
             self._failing_since = 0.0
         self._send()
 
-    def _note_failure(self, error: ApiError) -> None:
+    def _note_failure(self, error: Exception) -> None:
         now = time.monotonic()
         if not self._failing_since:
             self._failing_since = now
-            log.warning("the servers have not accepted a message, it is sent again: %s", error)
+            log.warning("the servers have not accepted a message, it is sent again: %s", error or repr(error))
 
     # -- what the stream has -----------------------------------------------------------------------------
 
