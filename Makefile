@@ -98,9 +98,9 @@ $(VENV)/installed-dev: $(VENV)/python $(SOURCES)
 # Peers that are no Python packages, as program:package where the two differ. Installed where that needs no
 # questions; a test that misses one is skipped, and names the command that brings it.
 PEERS := redis-server mosquitto nc.openbsd:netcat-openbsd socat nanocat:nanomsg-utils nngcat:nng-utils \
-	node:nodejs npm chromium zsh fish
+	node:nodejs npm chromium zsh fish promtool:prometheus
 NODE := tests/interop/node
-NPM_INSTALL := npm install --no-package-lock --no-audit --no-fund --silent --fetch-retries=1 --fetch-retry-mintimeout=1000
+NPM_INSTALL := npm install --no-package-lock --no-audit --no-fund --silent --fetch-retries=3 --fetch-retry-mintimeout=1000
 
 peers:
 	@PATH="$$PATH:/usr/sbin"; missing=; failed=; \
