@@ -10,6 +10,7 @@ import pytest
 from log.housekeeping_rig import HousekeepingRig
 from log.log_builder import LogBuilder, findings, flip
 from polycast.cli.log.info import describe
+from polycast.log import dataset
 from polycast.log.files.format import REMOVED, Gap
 from polycast.log.files.quarantine import read_lost
 from polycast.log.read.gaps import covering, outside
@@ -123,6 +124,19 @@ def test_a_damaged_hot_segment_before_the_hole_is_salvaged_first(tmp_path: Path)
     rig.housekeeping.round()
     assert recorded(rig) == [(5, 10)]
     assert rig.offsets() == [*range(5), *range(10, 20)]
+
+
+def test_a_dataset_of_a_log_with_losses_says_so(rig: HousekeepingRig, caplog: pytest.LogCaptureFixture) -> None:
+    """A dataset has rows only: the losses are in the log of the program that reads it."""
+    assert dataset(rig.builder.folder).count_rows() == 45
+    assert caplog.text == ""
+    path_of(rig.builder, 20).unlink()
+    restart(rig)
+    caplog.clear()
+    assert dataset(rig.builder.folder).count_rows() == 35
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "10 messages of the log are lost; polycast log info lists their offsets" in record.getMessage()
 
 
 # -- losses beside each other ------------------------------------------------------------------------------

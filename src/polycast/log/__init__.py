@@ -30,7 +30,7 @@ def dataset(path: str | Path) -> ds.Dataset:
     """The whole log in a data folder or log folder as a pyarrow dataset, for DuckDB, Polars and pandas.
 
     The hot end is read into memory, each row once, also while a broker writes and seals. Later messages are in the
-    next dataset. Raises UsageError if there is no log, and LogDamageError.
+    next dataset. Logs a warning if messages are lost. Raises UsageError if there is no log, and LogDamageError.
     """
     from polycast.log.read.dataset import open_dataset  # pyarrow is slow to import
 

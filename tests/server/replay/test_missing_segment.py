@@ -9,7 +9,7 @@ from kit import hermod
 from kit.broker import Broker
 from kit.http import get, read_response
 from kit.program import polycast
-from kit.replay import handshake, read_messages, total, wait_for_total
+from kit.replay import handshake, metrics, read_messages, total, wait_for_total
 from kit.subscribers import LISTEN, send_request
 from log.log_builder import LogBuilder, stop
 from polycast.log.upkeep.sealing import seal
@@ -36,6 +36,7 @@ def check(broker: Broker, warnings: list[str]) -> None:
         whole, within = (json.loads(read_response(peer).body) for _ in range(2))
         assert (whole["gaps"], within["gaps"]) == ([GAP], [{**GAP, "first": 150}])
         assert read_response(peer).body.decode().splitlines() == ["ready", *warnings]
+    assert not any(metrics(broker)["polycast_messages_missed_total"].values()), "the response names the gap"
     for wanted in ({"pattern": "a", "from": "earliest"}, {"pattern": "a", "limit": 60}):
         rows = send_request(broker, "polycast/history", wanted)
         assert {"missing": GAP} in rows
@@ -46,6 +47,8 @@ def check(broker: Broker, warnings: list[str]) -> None:
         notice = hermod.read_error(peer)
         assert (notice["first"], notice["next"]) == (100, 200)
         assert len(read_messages(peer, 110)) == 110
+    missed = metrics(broker)["polycast_messages_missed_total"]
+    assert missed[("listener", "hermod.sub"), ("dialect", "hermod")] == 100
 
 
 def test_a_segment_that_is_gone_is_told_everywhere(tmp_path: Path) -> None:

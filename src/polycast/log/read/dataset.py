@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,13 +12,19 @@ from polycast.errors import UsageError
 from polycast.log.files.folder import SEALED, Segment, log_folder, segments
 from polycast.log.files.format import SCHEMA
 from polycast.log.files.hot import HotReader
+from polycast.log.files.quarantine import read_lost
 from polycast.log.files.state import NAME, read_state
+from polycast.log.read.gaps import count_offsets
+from polycast.log.read.seek import first_offset
+
+log = logging.getLogger("polycast.log")
 
 
 def open_dataset(path: str | Path) -> ds.Dataset:
     """As `polycast.log.dataset` describes."""
     folder = _find(Path(path))
     read_state(folder)  # raises LogVersionError
+    _warn_of_losses(folder)
     sealed: list[str] = []
     hot: list[pa.Table] = []
     for segment in _list(folder):
@@ -28,6 +35,15 @@ def open_dataset(path: str | Path) -> ds.Dataset:
             sealed.append(str(segment.path.with_suffix(SEALED)))
     parts = [ds.dataset(sealed, schema=SCHEMA, format="parquet")] if sealed else []
     return ds.dataset([*parts, ds.dataset(pa.concat_tables([SCHEMA.empty_table(), *hot]))])
+
+
+def _warn_of_losses(folder: Path) -> None:
+    """Those that retention has not removed yet."""
+    first = first_offset(folder) or 0
+    if lost := count_offsets(gap for gap in read_lost(folder) if gap.first >= first):
+        log.warning(
+            "%s: %s messages of the log are lost; polycast log info lists their offsets", folder, f"{lost:,}"
+        )
 
 
 def _find(path: Path) -> Path:
