@@ -63,6 +63,9 @@ newcomer:  ## clone into an empty folder, make run there, look at it, stop it: s
 bench-spark: dev  ## the source, the sink and the pipelines beside Spark's own Parquet
 	$(BIN)/python -m polycast.bench.spark
 
+bench-scale: dev  ## what one broker process takes: topics, payloads, subscribers, subscriptions, connections
+	$(BIN)/python -m polycast.bench.scale
+
 dist: dev  ## the sdist and the wheel, into dist/
 	rm -rf build dist
 	$(BIN)/python -m build
@@ -119,4 +122,4 @@ peers:
 			echo "could not install what $(NODE)/package.json names: tests that need it are skipped"; \
 	fi
 
-.PHONY: help run test quick check install dev interop bench bench-spark docs fuzz chaos crash crash-spark newcomer dist lock clean peers
+.PHONY: help run test quick check install dev interop bench bench-spark bench-scale docs fuzz chaos crash crash-spark newcomer dist lock clean peers
