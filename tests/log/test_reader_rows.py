@@ -13,7 +13,8 @@ from log.log_builder import LogBuilder, Row, flip, to_rows
 from polycast.log.files.folder import Segment, remove_segment, segments
 from polycast.log.files.format import REMOVED, SCHEMA, Gap
 from polycast.log.read import reader as reading
-from polycast.log.read.reader import MISSING, Reader
+from polycast.log.read.gaps import MISSING
+from polycast.log.read.reader import Reader
 from polycast.log.upkeep import sealing
 from polycast.log.upkeep.sealing import seal
 
