@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +19,10 @@ from kit.replay import publish
 from kit.subscribers import send_request
 from kit.wire import wait_for
 from polycast.cluster.local_server import free_ports
-from polycast.cluster.nats_server import responds
+from polycast.cluster.managed_server import to_plan
+from polycast.cluster.nats_server import find_program, responds, write_configuration
+from polycast.log.settings import LogSettings
+from polycast.server.settings import ClusterSettings, Settings
 
 
 def send(node: Broker, topic: str, *payloads: bytes) -> None:
@@ -95,6 +99,21 @@ def check_kill_of_a_node(folder: Path, node: Broker) -> None:
     pid = pid_of(folder, "c")
     node.kill()
     wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the end of its server", PATIENCE)
+
+
+def test_the_name_of_the_cluster_of_servers(tmp_path: Path) -> None:
+    """As far as nats-server itself accepts the configuration."""
+    assert ClusterSettings().name == "polycast"
+    for name, routes in (("orders_2", ["b:6222"]), ("alone", [])):
+        wanted = ClusterSettings(manage=True, node="a", routes=routes, name=name)
+        plan = to_plan(Settings(cluster=wanted, log=LogSettings(data=str(tmp_path))))
+        file = write_configuration(plan, "a-password-for-all")
+        assert (f'name: "{name}"' in file.read_text()) == bool(routes)
+        checked = subprocess.run([find_program(), "-t", "-c", str(file)], capture_output=True, text=True)
+        assert checked.returncode == 0, checked
+    refused = polycast("serve", "--set=cluster.name=a b", "--check")
+    assert refused.code == 2
+    assert "cluster.name" in refused.err
 
 
 def test_a_password_that_is_none_and_a_route_without_a_port(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def to_plan(settings: Settings) -> ServerPlan:
     wanted, tls = settings.cluster, settings.tls
     secure = ServerTls(tls.certificate, tls.key or tls.certificate, tls.ca) if wanted.tls else None
     folder = str(Path(settings.log.data) / "nats")
-    return ServerPlan(wanted.node, folder, wanted.listen, wanted.route, list(wanted.routes), secure)
+    return ServerPlan(wanted.node, folder, wanted.listen, wanted.route, list(wanted.routes), secure, wanted.name)
 
 
 def password_file(settings: Settings) -> Path:

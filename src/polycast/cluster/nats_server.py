@@ -39,7 +39,7 @@ authorization {{ user: {user}, password: {password} }}
 """
 CLUSTER = """\
 cluster {{
-  name: polycast
+  name: {name}
   listen: {listen}
   authorization {{ user: {user}, password: {password} }}
   routes: [{routes}]
@@ -66,6 +66,8 @@ class ServerPlan(msgspec.Struct, frozen=True):
     others: list[str] = []
     """HOST:PORT of each other server."""
     tls: ServerTls | None = None
+    cluster: str = "polycast"
+    """The name of the cluster of servers. Servers with different names do not connect to each other."""
 
     @property
     def log_file(self) -> Path:
@@ -93,7 +95,14 @@ def _cluster(plan: ServerPlan, password: str) -> str:
         return ""
     routes = ", ".join(_quote(f"nats://{USER}:{password}@{other}") for other in plan.others)
     tls = _tls(plan.tls, f", ca_file: {_quote(plan.tls.ca)}" if plan.tls and plan.tls.ca else "")
-    return CLUSTER.format(listen=_quote(plan.route), user=USER, password=_quote(password), routes=routes, tls=tls)
+    return CLUSTER.format(
+        name=_quote(plan.cluster),
+        listen=_quote(plan.route),
+        user=USER,
+        password=_quote(password),
+        routes=routes,
+        tls=tls,
+    )
 
 
 def _tls(tls: ServerTls | None, more: str) -> str:

@@ -118,7 +118,14 @@ class ClusterSettings:
     servers: list[str] = setting([], "the nats-servers of the cluster, as nats://HOST:PORT; empty: no cluster")
     node: str = setting("", "the name of this node: letters, digits, - and _", parse=parse_node)
     stream: str = setting("POLYCAST", "the name of the stream", parse=parse_stream)
-    replicas: int = setting(0, "copies of the stream when it is created; 0: three, or one for each server", low=0)
+    name: str = setting(
+        "polycast",
+        "with manage: the name of the cluster of nats-servers, the same at all nodes",
+        parse=parse_stream,
+    )
+    replicas: int = setting(
+        0, "copies of the stream when it is created; 0: one for each server, three at most", low=0
+    )
     credentials: str = setting(
         "",
         "a NATS credentials file; or user and password are part of the URL. With manage: a file with the password "
