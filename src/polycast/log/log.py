@@ -160,6 +160,10 @@ class Log:
         """
         self.writer.reserve(count, lambda error: self._post(lambda: then(error)))
 
+    def hurry(self) -> None:
+        """Something waits until all messages so far are durable."""
+        self.writer.hurry()
+
     def is_behind(self, share: float = 1.0) -> bool:
         return self.pending_bytes - self._bulk_bytes > self.settings.pending_bytes * share
 

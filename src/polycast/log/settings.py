@@ -32,6 +32,12 @@ class LogSettings:
         choices=("always", "interval", "never"),
     )
     sync_seconds: float = setting(1.0, "seconds between two fsyncs, with sync = interval", low=0.001)
+    gather_seconds: float = setting(
+        0.005,
+        "time for which messages gather before they are written, if neither a publisher nor a subscriber waits "
+        "until they are durable",
+        low=0,
+    )
     delivery: str = setting(
         "live", "whether messages are delivered at once, or when they are durable", choices=("live", "committed")
     )

@@ -34,7 +34,11 @@ class Recorded(LastMessageReplay):
             listener=listener, subscriber=subscriber, closing=False, queued=lambda: self.queued
         )
         log = SimpleNamespace(
-            folder=folder, next=next_offset, durable_next=next_offset, writer=SimpleNamespace(gap=None)
+            folder=folder,
+            next=next_offset,
+            durable_next=next_offset,
+            writer=SimpleNamespace(gap=None),
+            hurry=lambda: None,
         )
         context: Any = SimpleNamespace(log=log, stopped=False, in_thread=call)
         super().__init__(context, connection)

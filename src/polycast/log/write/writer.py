@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
@@ -29,6 +28,7 @@ from polycast.log.files.state import RESERVE, LogState, write_state
 from polycast.log.settings import LogSettings
 from polycast.log.write.bulk import to_rows
 from polycast.log.write.entry import Entry
+from polycast.log.write.entry_queue import EntryQueue
 from polycast.log.write.syncer import FullSegment, Syncer, WrittenGroup
 
 log = logging.getLogger("polycast.log")
@@ -48,7 +48,7 @@ class Writer:
         self._packer = new_packer()
         self._settings = settings
         self._disk = disk
-        self._queue: SimpleQueue[Sequence[Entry] | Callable[[], None] | None] = SimpleQueue()
+        self._queue = EntryQueue(settings.gather_seconds, GROUP_BYTES)
         self._segment: HotSegment | None = None
         self._next = self._written_next = state.next
         self._segment_began = 0.0
@@ -80,9 +80,13 @@ class Writer:
         self._next = entries[-1].next
         self._queue.put(entries)
 
+    def hurry(self) -> None:
+        """Something waits for the entries: they gather no longer."""
+        self._queue.hurry()
+
     def roll(self) -> None:
         """Closes the segment."""
-        self._queue.put(self._end_segment)
+        self._queue.put_now(self._end_segment)
 
     def reserve(self, count: int, then: Callable[[str], object]) -> None:
         """Reserves offsets, and calls `then` in the writer thread, with an error or an empty text."""
@@ -90,11 +94,11 @@ class Writer:
         def act() -> None:
             then(self._extend(count))
 
-        self._queue.put(act)
+        self._queue.put_now(act)
 
     def close(self) -> None:
         """Returns when every entry that was put is durable or lost."""
-        self._queue.put(None)
+        self._queue.put_now(None)
         self._thread.join()
         self.syncer.close()
 
@@ -125,19 +129,13 @@ class Writer:
     def _take(self) -> tuple[list[Entry], bool]:
         """The next entries, and whether more may follow."""
         entries: list[Entry] = []
-        size = 0
-        while size < GROUP_BYTES:
-            try:
-                found = self._queue.get(block=not entries)
-            except Empty:
-                break
-            if found is None:
+        for item in self._queue.take():
+            if item is None:
                 return entries, False
-            if callable(found):
-                found()
-                continue
-            entries += found
-            size += sum([entry.size for entry in found])
+            if callable(item):
+                item()
+            else:
+                entries += item
         return entries, True
 
     def _write(self, entries: list[Entry]) -> None:

@@ -142,6 +142,7 @@ class DurableAcks:
             then("")
         else:
             self._queue.append(Waiting(self._log.next, then))
+            self._log.hurry()
 
     def is_pending(self, connection: Connection) -> bool:
         return self._pending[connection] > 0

@@ -144,6 +144,8 @@ class Publisher:
         if self._log:
             bursts, source, _, batch, messages, _, _ = applied.proposal
             self._log.append(bursts, source, applied.micros, batch, messages)
+            if self._held:
+                self._log.hurry()
 
     def _deliveries(self, origin: Subscriber, applied: Applied) -> list[Delivery]:
         bursts = applied.proposal.bursts

@@ -87,6 +87,7 @@ class Replay:
     async def until_durable(self, offset: int) -> None:
         """Waits until all messages before this offset are durable or lost."""
         wait = SHORTEST_WAIT
+        self.log.hurry()
         while self.log.durable_next < offset and not self.is_over():
             await asyncio.sleep(wait)
             wait = min(1.5 * wait, LONGEST_WAIT)
