@@ -150,3 +150,28 @@ def test_the_module_exits_if_its_parent_has_ended() -> None:
     ]
     ended = subprocess.run(command, capture_output=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"")
+
+
+@pytest.mark.slow
+def test_a_cluster_on_a_terminal_and_its_end_by_an_interrupt(tmp_path: Path) -> None:
+    """Three servers and three nodes: the display has the state, the offset and the lag of each, and the leader."""
+    pytest.importorskip("nats", reason="pip install 'polycast[cluster]'")
+    flags = ("up", "--nodes=3", "--no-spark", "--listen=http=tcp://127.0.0.1:0", "--data", str(tmp_path))
+    row = r"n%d +ready +[1-9]\d* +0\b"
+    with at_a_terminal(*flags, streams=BOTH, env=SIZE) as (terminal, process):
+        screen = Screen(terminal)
+        while not all(re.search(row % number, screen.text) for number in (1, 2, 3)):
+            assert screen.read(), screen.text
+        started = children_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        while screen.read():
+            pass
+        assert process.wait(GUARD_SECONDS) == 0
+    assert len(started) == 6 and all(is_gone(pid) for pid in started)
+    seen = screen.text
+    assert re.search(r"node +state +offset +lag +leader of the stream", seen)
+    assert re.search(r"n1 +ready +\d+ +0 +nats-n[123]", seen)
+    assert "Traceback" not in seen
+    last = seen[seen.rindex("Polycast") :]
+    for name in ("nats-n1", "nats-n2", "nats-n3", "broker", "n2", "n3"):
+        assert re.search(rf"\b{name} +stopped", last), name

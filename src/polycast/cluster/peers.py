@@ -8,6 +8,7 @@ NAME.node.NODE.OP      a request to one node
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -97,9 +98,12 @@ class RecentNodes:
 async def gather(stream: Stream, subject: str, data: bytes, seconds: float, enough: int = 0) -> list[bytes]:
     """The responses of all nodes within `seconds`. Returns early with `enough` responses."""
     inbox = stream.connection.new_inbox()
-    subscription = await stream.connection.subscribe(inbox)
     found: list[bytes] = []
     deadline = asyncio.get_running_loop().time() + seconds
+    try:
+        subscription = await stream.connection.subscribe(inbox)
+    except (NatsError, OSError):  # the connection is closed
+        return found
     try:
         await stream.connection.publish(f"{stream.name}.{subject}", data, reply=inbox)
         while (left := deadline - asyncio.get_running_loop().time()) > 0 and not 0 < enough <= len(found):
@@ -110,7 +114,8 @@ async def gather(stream: Stream, subject: str, data: bytes, seconds: float, enou
     except (NatsTimeoutError, NatsError, OSError):
         pass
     finally:
-        await subscription.unsubscribe()
+        with contextlib.suppress(NatsError, OSError):
+            await subscription.unsubscribe()
     return found
 
 

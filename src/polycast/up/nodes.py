@@ -88,10 +88,16 @@ class NodePart(Part):
 
 
 def node_part(options: UpOptions, name: str, urls: str, essential: bool) -> Part:
+    arguments = partial(broker_arguments, options) if essential else partial(_other_arguments, options)
     return NodePart(
-        name, "polycast", partial(broker_arguments, options), parent_death_signal=signal.SIGTERM, connects=False,
+        name, "polycast", arguments, parent_death_signal=signal.SIGTERM, connects=False,
         lifecycle=Lifecycle(essential=essential), urls=urls,
     )  # fmt: skip
+
+
+def _other_arguments(options: UpOptions, listening: object) -> list[str]:
+    """`listening` has the ports of the broker: another node with port 0 gets ports of its own."""
+    return broker_arguments(options, {})
 
 
 def node_parts(cluster: Cluster) -> Sequence[Part]:
