@@ -17,7 +17,7 @@ from polycast.bench.machine import describe_machine
 from polycast.bench.pump import Flow
 from polycast.bench.scale.__main__ import run, write
 from polycast.bench.scale.connections import HOLDER_LIMIT, shares
-from polycast.bench.scale.cycle import PAYLOAD, delivery_ns, message_rate
+from polycast.bench.scale.cycle import PAYLOAD, message_ns, message_rate
 from polycast.bench.scale.file_limit import SPARE_FILES, clip, clip_note, raise_file_limit
 from polycast.bench.scale.idle_connections import SOURCE_PORTS
 from polycast.bench.scale.points import COLUMNS, ScalePoint, ScaleReport, SeriesReport, per_unit
@@ -128,7 +128,7 @@ def test_a_rate_is_the_median_of_the_turns() -> None:
 def test_a_cycle_is_one_message_per_topic() -> None:
     flow = Flow(chunks=4, elapsed=2.0, cpu=CpuTime(0.0, 1.0))
     assert message_rate(flow, topics=100) == 200
-    assert delivery_ns(flow, topics=100) == 2_500_000
+    assert message_ns(flow, topics=100) == 2_500_000
     assert len(PAYLOAD) == 100 < WINDOW_BYTES
 
 

@@ -77,6 +77,6 @@ def message_rate(flow: Flow, topics: int) -> float:
     return flow.chunks * topics / flow.elapsed
 
 
-def delivery_ns(flow: Flow, topics: int) -> float:
+def message_ns(flow: Flow, topics: int) -> float:
     """CPU time of the broker."""
     return flow.cpu.target / (flow.chunks * topics) * 1e9

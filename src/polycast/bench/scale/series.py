@@ -18,9 +18,9 @@ from polycast.errors import PolycastError
 DEFAULT_TOPIC_LIMIT = 1_000_000
 """`limits.topics` if it is not set."""
 RATES = ("deliveries", "bytes", "published", "delivery_ns", "broker_cpu", "driver_cpu", "peak")
-SUBSCRIBED = ("subscribe_seconds", "unit_bytes", "first", "again", "changed", "delivery_ns", "memory")
-REMEMBERED = ("first", "again", "delivery_ns", "unit_bytes", "memory")
-CONNECTED = ("accept_seconds", "accepted", "unit_bytes", "memory", "deliveries", "delivery_ns")
+SUBSCRIBED = ("subscribe_seconds", "unit_bytes", "memory", "first_ns", "changed_ns", "again_ns", "again")
+REMEMBERED = ("unit_bytes", "memory", "first_ns", "first", "again_ns", "again")
+CONNECTED = ("accept_seconds", "accepted", "unit_bytes", "memory", "delivery_ns", "deliveries")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from polycast.bench.scale.broker_process import BrokerProcess, run_broker
 from polycast.bench.scale.cycle import (
     LISTENERS,
-    delivery_ns,
+    message_ns,
     message_rate,
     open_subscriber,
     pump_cycles,
@@ -42,10 +42,10 @@ def measure_subscriptions(count: int, end: str, seconds: float) -> Values:
         return {
             "subscribe_seconds": took,
             "unit_bytes": per_unit(before, subscribed, count),
-            "first": message_rate(first, count),
+            "first_ns": message_ns(first, count),
+            "again_ns": message_ns(again, count),
+            "changed_ns": message_ns(changed, count),
             "again": message_rate(again, count),
-            "changed": message_rate(changed, count),
-            "delivery_ns": delivery_ns(again, count),
             "memory": broker.memory(),
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from polycast.bench.scale.broker_process import run_broker
 from polycast.bench.scale.cycle import (
     LISTENERS,
-    delivery_ns,
+    message_ns,
     message_rate,
     open_subscriber,
     pump_cycles,
@@ -34,8 +34,9 @@ def measure_topics(count: int, limit: int | None) -> Values:
             again = run_once(pump)
         return {
             "first": message_rate(first, count),
+            "first_ns": message_ns(first, count),
             "again": message_rate(again, count),
-            "delivery_ns": delivery_ns(first, count),
+            "again_ns": message_ns(again, count),
             "unit_bytes": per_unit(before, after, count),
             "memory": after,
         }
