@@ -47,7 +47,7 @@ class StepDigest(msgspec.Struct, frozen=True, array_like=True):
     digest: str
 
 
-class Finding(NamedTuple):
+class TableDifference(NamedTuple):
     nodes: list[str]
     reason: str
     """"majority": these nodes differ from most; "missing": they have not all rows; "undecided": nobody knows which
@@ -92,7 +92,7 @@ def _digest(reader: Reader, stop: int) -> StepDigest:
 
 
 async def compare_tables(stream: Stream) -> dict[str, Any]:
-    """{"nodes", "first", "next", "differs"?: offset, "different"?: nodes, "reason"?: see Finding}"""
+    """{"nodes", "first", "next", "differs"?: offset, "different"?: nodes, "reason"?: see TableDifference}"""
     while True:
         nodes = [status.node for status in await collect(stream)]
         if not nodes:
@@ -129,7 +129,7 @@ async def _compare(stream: Stream, nodes: list[str], ranges: list[TableRange]) -
 
 async def _find_difference(
     stream: Stream, nodes: list[str], first: int, after: int, step: int
-) -> tuple[Finding, DigestRequest] | None:
+) -> tuple[TableDifference, DigestRequest] | None:
     """The nodes that differ, and the first step where they differ."""
     for start in range(first, after, step * DIGESTS_AT_MOST):
         wanted = DigestRequest(start, min(after, start + step * DIGESTS_AT_MOST), step)
@@ -142,12 +142,13 @@ async def _find_difference(
     return None
 
 
-def judge(nodes: Sequence[str], digests: Sequence[StepDigest]) -> Finding:
+def judge(nodes: Sequence[str], digests: Sequence[StepDigest]) -> TableDifference:
     """Which nodes are wrong. Without a majority, only a node with missing rows is."""
     [(usual, count)] = Counter(digests).most_common(1)
     most = max(each.rows for each in digests)
     if 2 * count > len(nodes):
-        return Finding([node for node, each in zip(nodes, digests, strict=True) if each != usual], "majority")
+        odd = [node for node, each in zip(nodes, digests, strict=True) if each != usual]
+        return TableDifference(odd, "majority")
     if short := [node for node, each in zip(nodes, digests, strict=True) if each.rows < most]:
-        return Finding(short, "missing")
-    return Finding(list(nodes), "undecided")
+        return TableDifference(short, "missing")
+    return TableDifference(list(nodes), "undecided")
