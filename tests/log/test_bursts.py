@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -124,3 +126,9 @@ def test_an_unknown_format_is_bytes() -> None:
     at = batch.schema.get_field_index("format")
     [burst] = to_bursts(batch.set_column(at, "format", pa.array(["cbor", "json"])))
     assert burst.formats == [Format.BYTES, Format.JSON]
+
+
+@pytest.mark.parametrize("spans", dict.fromkeys([spans_in_python, bursts.spans]))
+def test_falling_edges(spans: Callable[[memoryview], object]) -> None:
+    with pytest.raises(ValueError, match="a value ends before it begins"):
+        spans(memoryview(array("i", [0, 5, 4, 9])))

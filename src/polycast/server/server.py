@@ -219,10 +219,19 @@ class Server:
 
     # -- start and stop ----------------------------------------------------------------------------------
 
+    async def _catch_up(self, cluster: ClusterSequencer) -> None:
+        assert self.core.log
+        self.core.log.housekeeping.catching_up = True
+        try:
+            await cluster.catch_up()
+        finally:
+            self.core.log.housekeeping.catching_up = False
+            self.core.log.housekeeping.wake()
+
     async def start(self) -> None:
         self.core.start()
         if self.core.cluster:
-            await self.core.cluster.catch_up()
+            await self._catch_up(self.core.cluster)
         self.core.offset_times.note(self.core.ledger.next_offset, time.time())
         if self.core.settings.events.enabled:
             self.core.events.start(self.core.node)

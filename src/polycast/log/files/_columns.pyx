@@ -533,6 +533,8 @@ def spans(const int[::1] edges):
     cdef Py_ssize_t i, count = edges.shape[0] - 1
     cdef array starts = clone(QUADS, count, False), ends = clone(QUADS, count, False)
     for i in range(count):
+        if edges[i + 1] < edges[i]:
+            raise ValueError("a value ends before it begins")
         starts.data.as_longlongs[i] = edges[i] - edges[0]
         ends.data.as_longlongs[i] = edges[i + 1] - edges[0]
     return starts, ends

@@ -104,9 +104,11 @@ def _values(texts: Texts) -> list[bytes]:
 
 
 def spans_in_python(edges: memoryview) -> tuple[array[int], array[int]]:
-    """The starts and ends of the values between the edges, relative to the first edge."""
+    """The starts and ends of the values between the edges, relative to the first edge. ValueError: an edge falls."""
     base = edges[0]
     moved = array("q", [edge - base for edge in edges])
+    if any(map(int.__gt__, moved, moved[1:])):
+        raise ValueError("a value ends before it begins")
     return moved[:-1], moved[1:]
 
 

@@ -60,6 +60,8 @@ class Housekeeping:
         self._disk = disk
         self._woken = threading.Event()
         self._stopped = threading.Event()
+        self.catching_up = False
+        """Whether the log is filled as fast as possible: sealing and snapshots then wait, retention does not."""
         self._logged: dict[str, str] = {}
         self._retry_at: dict[int, float] = {}
         self._seal_up_to: int | None = None
@@ -141,6 +143,9 @@ class Housekeeping:
             self._woken.clear()
 
     def round(self) -> None:
+        if self.catching_up:
+            self._retain(self._closed())
+            return
         self._do_fast_tasks()
         self._try(SEAL_REQUEST, self._check_seal_request)
         if self._settings.seal or self._seal_up_to is not None:
