@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 from nats.aio.client import Client
 
 from polycast.cluster import stream as module
-from polycast.cluster.stream import NO_SUITABLE_PEERS, STREAM_EXISTS, Agreed, ApiError, Genesis, Stream
+from polycast.cluster.stream import NO_SUITABLE_PEERS, STREAM_EXISTS, Agreed, ApiError, Genesis, Stream, to_info
 from polycast.errors import StartError
 from polycast.server.settings import Settings
 
@@ -49,3 +50,31 @@ def test_too_few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StartError, match="with 3 replicas cannot be created: no suitable peers") as raised:
         create(ScriptedStream([NO_PEERS]))
     assert raised.value.hint.startswith("start more servers")
+
+
+@pytest.mark.parametrize(
+    ("others", "confirmed"),
+    [
+        ([], True),
+        ([{"active": 10**9}, {"active": 9 * 10**9}], True),
+        ([{"active": 9 * 10**9}, {"active": 9 * 10**9}], False),
+        ([{"active": 0, "offline": True}, {"active": 0, "offline": True}], False),
+        ([{"active": 9 * 10**9}], False),
+    ],
+)
+def test_a_leader_without_a_majority_is_not_believed(others: list[dict[str, Any]], confirmed: bool) -> None:
+    """A node that finds its stream shorter than its log stops only if such a leader says so, twice."""
+    agreed = Agreed.of(Settings())
+    found = {
+        "created": "now",
+        "config": {
+            "name": "TEST",
+            "metadata": {
+                "polycast.agreed": msgspec.json.encode(agreed).decode(),
+                "polycast.genesis": "{}",
+            },
+        },
+        "state": {"first_seq": 1, "last_seq": 2},
+        "cluster": {"leader": "s0", "replicas": [{"name": "s"} | each for each in others]},
+    }
+    assert to_info(found).confirmed == confirmed

@@ -130,7 +130,7 @@ class Stream:
             if error.code == NOT_FOUND:
                 return None
             raise
-        return _to_info(found)
+        return to_info(found)
 
     async def create(self, settings: ClusterSettings, agreed: Agreed, genesis: Genesis, servers: int) -> None:
         replicas = settings.replicas or default_replicas(servers)
@@ -198,7 +198,7 @@ class Stream:
         await self.connection.close()
 
 
-def _to_info(found: dict[str, Any]) -> StreamInfo:
+def to_info(found: dict[str, Any]) -> StreamInfo:
     config, state, cluster = found["config"], found["state"], found.get("cluster") or {}
     metadata = config.get("metadata") or {}
     try:
