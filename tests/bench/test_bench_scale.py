@@ -58,7 +58,7 @@ def test_the_series_cover_what_the_capacity_page_describes() -> None:
     sizes = {series.name: series.sizes for series in SERIES}
     assert sizes["topics"] == (1, 10, 100, 1_000)
     assert (sizes["payload"][0], sizes["payload"][-1]) == (16, 1024 * 1024)
-    assert sizes["subscribers"] == (1, 10, 100, 1_000, 10_000)
+    assert {1, 10, 100, 1_000, 10_000} < set(sizes["subscribers"])
     assert sizes["exact"][-1] == sizes["prefix"][-1] == 100_000
     assert sizes["remembered"][-1] == 1_000_000
     assert sizes["connections"][-3:] == (10_000, 20_000, 50_000)
@@ -201,7 +201,10 @@ def test_the_report_is_written(report: ScaleReport, tmp_path: Path) -> None:
     written = json.loads((tmp_path / "scale.json").read_text())
     assert [series["name"] for series in written["series"]] == [series.name for series in SERIES]
     assert written["series"][0]["points"][0]["values"]["deliveries"] > 0
-    assert (tmp_path / "scale.png").stat().st_size > 0 and (tmp_path / "scale.svg").stat().st_size > 0
+    assert (tmp_path / "scale.png").stat().st_size > 0
+    drawn = (tmp_path / "scale.svg").read_text()  # with the texts as comments
+    assert all(f"<!-- {panel.title} -->" in drawn for panel in PANELS)
+    assert all(f"<!-- {line.label} -->" in drawn for panel in PANELS for line in panel.lines)
 
 
 def test_a_report_without_a_panel_has_no_plot(tmp_path: Path) -> None:

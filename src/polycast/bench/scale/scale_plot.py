@@ -19,6 +19,8 @@ COLOURS = ("#d1495b", "#00798c", "#edae49", "#66717e")
 PANEL_INCHES = (5.2, 3.4)
 PANELS_PER_ROW = 3
 DOTS_PER_INCH = 110
+LEAST_SPAN = 20.0
+"""The highest value of an axis divided by its lowest, at least: noise must not look like a slope."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def draw_scale(report: ScaleReport, *paths: Path) -> None:
     rows = -(-len(panels) // PANELS_PER_ROW)
     width, height = PANEL_INCHES
     figure = Figure(figsize=(width * PANELS_PER_ROW, height * rows), layout="constrained")
-    axes = figure.subplots(rows, PANELS_PER_ROW, squeeze=False).flat
+    axes = figure.subplots(rows, PANELS_PER_ROW, squeeze=False).flatten()
     for each in axes:
         each.set_visible(False)
     for panel, each in zip(panels, axes, strict=False):
@@ -94,5 +96,13 @@ def _draw_panel(axes: Axes, panel: Panel, by_name: dict[str, SeriesReport]) -> N
     axes.set_title(panel.title, fontsize=9)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    _widen(axes)
     axes.grid(alpha=0.3)
     axes.legend(loc="best", fontsize=7)
+
+
+def _widen(axes: Axes) -> None:
+    low, high = axes.get_ylim()
+    if 0 < low and high / low < LEAST_SPAN:
+        factor = (LEAST_SPAN * low / high) ** 0.5
+        axes.set_ylim(low / factor, high * factor)

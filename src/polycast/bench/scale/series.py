@@ -67,7 +67,7 @@ SERIES = (
     ),
     ScaleSeries(
         "subscribers", "subscribers of 1 topic, 100 B", "subscribers",
-        (1, 10, 100, 1_000, 10_000), RATES, _subscribers, opens_files=True,
+        (1, 10, 100, 1_000, 3_000, 10_000), RATES, _subscribers, opens_files=True,
     ),
     ScaleSeries(
         "exact", "exact subscriptions, each to a topic of its own, over 100 connections", "subscriptions",
