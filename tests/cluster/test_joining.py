@@ -6,6 +6,7 @@ import json
 import shutil
 import socket
 import threading
+import urllib.request
 
 import msgspec
 
@@ -222,6 +223,28 @@ def test_nodes_remove_the_same_messages(place: Place) -> None:
         assert same.code == 0, same
     with place.node("b") as second:
         assert send_request(second, "polycast/cluster")["nodes"][0]["first"] >= agreed
+
+
+def test_the_log_begins_at_the_same_message_at_all_nodes(place: Place) -> None:
+    """Also at a node that still has older messages, because they are in one segment with newer ones."""
+    strict = ("--set=log.segment_bytes=65536", "--set=log.retain_bytes=131072", "--set=log.sync=never")
+    with place.node("a", *strict) as first:
+        with place.node("b") as second:
+            for _ in range(8):
+                send(second, "news", *(bytes(8_192) for _ in range(6)))
+            begins = wait_for(lambda: 0 < earliest(first) == earliest(second), "one first message at both nodes")
+        assert begins
+    with place.node("b") as second:
+        agreed = send_request(second, "polycast/cluster")["nodes"][0]["first"]
+        wait_for(lambda: earliest(second) == agreed, "the same first message after a restart")
+    assert place.table("b")["offset"].to_pylist()[0] == 0
+
+
+def earliest(node: Broker) -> int:
+    url = f"http://127.0.0.1:{node.ports['http']}/topics/news?from=earliest&limit=1"
+    with urllib.request.urlopen(url) as response:
+        [message] = json.load(response)["messages"]
+    return int(message["offset"])
 
 
 def test_an_old_server_is_named(place: Place) -> None:

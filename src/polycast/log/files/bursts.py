@@ -104,7 +104,7 @@ def _values(texts: Texts) -> list[bytes]:
 
 
 def spans_in_python(edges: memoryview) -> tuple[array[int], array[int]]:
-    """The starts and ends of the values between the edges, relative to the first edge. ValueError: an edge falls."""
+    """The starts and ends of the values between the edges, from the first edge on. ValueError: an edge falls."""
     base = edges[0]
     moved = array("q", [edge - base for edge in edges])
     if any(map(int.__gt__, moved, moved[1:])):

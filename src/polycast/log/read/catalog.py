@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polycast.errors import LogDamageError
+from polycast.log.files.agreed_first import read_agreed_first
 from polycast.log.files.folder import SEALED, Segment, segments
 from polycast.log.files.hot import GroupPosition, HotReader
 from polycast.log.files.sealed import RowGroup, SealedReader
@@ -44,7 +45,7 @@ class LogCatalog:
     def first(self) -> int:
         """0 if the log is empty."""
         found = self._segments()
-        return found[0].first if found else 0
+        return max(found[0].first, read_agreed_first(self.folder)) if found else 0
 
     def next(self) -> int:
         """The offset after the last message; 0 if the log is empty."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.errors import LogDamageError
+from polycast.log.files.agreed_first import read_agreed_first
 from polycast.log.files.folder import TOPICS, Segment, segments
 from polycast.log.files.format import Gap
 from polycast.log.files.hot import HotReader
@@ -28,14 +29,15 @@ ALL_ROWS = 1 << 30
 
 
 def first_offset(folder: Path) -> int | None:
-    """None if the log is empty. Messages lost to damage count, until retention removes the segment behind them."""
+    """None if the log is empty. Messages lost to damage count, until retention removes the segment behind them.
+    In a cluster, the first offset that all nodes agreed on, if it is higher."""
     found = segments(folder)
     if not found:
         return None
     first = found[0].first
     for gap in sorted(read_lost(folder), key=lambda gap: gap.next, reverse=True):
         first = gap.first if gap.next == first else first
-    return first
+    return max(first, read_agreed_first(folder))
 
 
 def find_time(folder: Path, seconds: float) -> int:

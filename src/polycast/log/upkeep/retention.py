@@ -10,6 +10,7 @@ import logging
 from itertools import pairwise
 from pathlib import Path
 
+from polycast.log.files.agreed_first import write_agreed_first
 from polycast.log.files.disk import DISK, Disk
 from polycast.log.files.folder import Segment, remove_segment, segment_size, segments
 from polycast.log.read.segment_info import SegmentInfo, read_segment_info
@@ -29,6 +30,7 @@ class Retention:
     ) -> None:  # fmt: skip
         """`shared`: nodes agree on what is removed."""
         self._folder = folder
+        self._disk = disk
         self._inventory = inventory
         self._bytes = settings.retain_bytes
         self._seconds = settings.retain_seconds
@@ -37,6 +39,7 @@ class Retention:
         """The limits of this node allow to remove everything before this offset."""
         self.agreed = 0
         """All nodes remove everything before this offset."""
+        self._published = 0
         self._oldest: SegmentInfo | None = None
         self.free_space = FreeSpace(folder, settings, disk)
         self.segments_removed = self.messages_removed = 0
@@ -66,6 +69,9 @@ class Retention:
             self._make_room(closed, now)
 
     def _remove_agreed(self, closed: int, summarized: int | None) -> None:
+        if self.agreed > self._published:
+            write_agreed_first(self._folder, self.agreed, self._disk)
+            self._published = self.agreed
         for segment, after in pairwise(segments(self._folder)):
             needed = summarized is not None and after.first > summarized
             if after.first > min(self.agreed, closed) or needed:
