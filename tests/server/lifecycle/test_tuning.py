@@ -1,0 +1,20 @@
+"""The settings of the interpreter that a broker process runs with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import gc, sys
+from polycast.server.tuning import SWITCH_SECONDS, exclude_from_collections, tune_process
+
+tune_process()
+exclude_from_collections()
+print(sys.getswitchinterval() == SWITCH_SECONDS, gc.get_freeze_count() > 1000, len(bytes(8 * 1024 * 1024)))
+"""
+
+
+def test_a_process_is_tuned() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True", str(8 * 1024 * 1024)]
