@@ -103,6 +103,6 @@ def _draw_panel(axes: Axes, panel: Panel, by_name: dict[str, SeriesReport]) -> N
 
 def _widen(axes: Axes) -> None:
     low, high = axes.get_ylim()
-    if 0 < low and high / low < LEAST_SPAN:
+    if low > 0 and high / low < LEAST_SPAN:
         factor = (LEAST_SPAN * low / high) ** 0.5
         axes.set_ylim(low / factor, high * factor)
