@@ -103,7 +103,7 @@ $(VENV)/installed-dev: $(VENV)/python $(SOURCES)
 PEERS := redis-server mosquitto nc.openbsd:netcat-openbsd socat nanocat:nanomsg-utils nngcat:nng-utils \
 	node:nodejs npm chromium zsh fish promtool:prometheus
 NODE := tests/interop/node
-NPM_INSTALL := npm install --no-package-lock --no-audit --no-fund --silent --fetch-retries=3 --fetch-retry-mintimeout=1000
+NPM_INSTALL := npm install --no-package-lock --no-audit --no-fund --silent --fetch-retries=2 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=3000
 
 peers:
 	@PATH="$$PATH:/usr/sbin"; missing=; failed=; \
