@@ -29,6 +29,7 @@ OTHERS: dict[str, Any] = {
     "retain_bytes": 2**30,
     "node": "n1",
     "stream": "OTHER",
+    "name": "other",
     "listen": "192.0.2.1:1",
     "route": "192.0.2.1:2",
 }
