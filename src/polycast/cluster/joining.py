@@ -22,11 +22,11 @@ from pathlib import Path
 import msgspec
 from nats.aio.msg import Msg
 
-from polycast.cluster.connecting import count_servers
+from polycast.cluster.connecting import STARTING_SECONDS, count_servers
 from polycast.cluster.copying import NoSourceError, copy_log, move_aside
 from polycast.cluster.machine import to_resume
 from polycast.cluster.peers import check_name, gather, respond_to
-from polycast.cluster.stream import Agreed, Genesis, Stream, StreamInfo, check_agreed, check_replicas
+from polycast.cluster.stream import Agreed, ApiError, Genesis, Stream, StreamInfo, check_agreed, check_replicas
 from polycast.errors import ClusterError, PolycastError, StartError
 from polycast.log.files.folder import log_folder, segments
 from polycast.log.files.format import StreamPosition
@@ -41,6 +41,7 @@ log = logging.getLogger("polycast.cluster")
 
 RESTORE = "polycast cluster restore"
 AGAIN_SECONDS = 0.5
+NO_RESPONSE = 503
 OFFER_SECONDS = 0.5
 
 
@@ -72,7 +73,7 @@ async def join(settings: Settings, stream: Stream) -> Joined:
     folder = log_folder(settings.log.data)
     agreed = Agreed.of(settings)
     await check_name(stream, settings.cluster.node)
-    info = await stream.info()
+    info = await _find_stream(settings, stream)
     if info:
         check_replicas(info, settings.cluster)
     if _is_empty(folder):
@@ -95,6 +96,20 @@ async def join(settings: Settings, stream: Stream) -> Joined:
     return await _copy(settings, stream, info)
 
 
+async def _find_stream(settings: Settings, stream: Stream) -> StreamInfo | None:
+    """None: it does not exist. Waits for a leader, as `open_stream`: an election may have just begun."""
+    deadline = asyncio.get_running_loop().time() + STARTING_SECONDS
+    while True:
+        try:
+            return await stream.info()
+        except ApiError as error:
+            late = asyncio.get_running_loop().time() > deadline and not settings.cluster.manage
+            if late or error.code != NO_RESPONSE:
+                text = f"the stream {stream.name} does not respond: {error}"
+                raise StartError(text, "a majority of the servers must run") from error
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
 def _is_empty(folder: Path) -> bool:
     return not folder.exists() or (read_state(folder) is None and not segments(folder))
 
@@ -107,7 +122,7 @@ async def _create(settings: Settings, stream: Stream, agreed: Agreed, genesis: G
                 await stream.create(settings.cluster, agreed, genesis, servers)
             except StartError as error:
                 waiting = _await_others(settings, error, waiting)
-        if info := await stream.info():
+        if info := await _find_stream(settings, stream):
             return info
         await asyncio.sleep(AGAIN_SECONDS)
 

@@ -171,7 +171,7 @@ class Commits:
             if self._is_known(connection, event):
                 return
             if self._shared:
-                await self._publish(connection, event, await self._shared.load(event))
+                await self._publish_shared(connection, event, self._shared)
             else:
                 await self._publish_held(connection, event, self.stages.hold(event))
         finally:
@@ -186,6 +186,16 @@ class Commits:
             raise StageError(422, COUNT_MISMATCH % known.mismatch(event.batch, event.count))
         self._finish(connection, event, known.first, known.count)
         return True
+
+    async def _publish_shared(self, connection: Connection, event: Commit, shared: SharedStages) -> None:
+        """This node may be behind another one, which has published the batch: its stages are gone then."""
+        try:
+            loaded = await shared.load(event)
+        except StageError:
+            if self._is_known(connection, event):
+                return
+            raise
+        await self._publish(connection, event, loaded)
 
     async def _publish_held(self, connection: Connection, event: Commit, held: list[Staged]) -> None:
         """The memory of published rows counts until they are durable."""

@@ -144,11 +144,12 @@ class SharedStages:
         return LoadedRows(parts, frames, sum(stage.size for stage in chosen))
 
     async def _reach_end(self) -> None:
-        """Applies the stream up to its end: another node may have staged rows a moment ago."""
+        """Applies the stream up to its end: another node may have staged rows a moment ago. The error is not 503,
+        after which clients wait for the end of the connection."""
         try:
             await self._cluster.reach_end()
         except PolycastError as error:
-            raise StageError(503, f"the servers of the cluster do not respond: {error}") from error
+            raise StageError(500, f"the servers of the cluster do not respond: {error}") from error
 
     async def _read(self, sequences: list[int]) -> list[pa.RecordBatch]:
         try:
