@@ -70,10 +70,21 @@ class Faults:
         self._start([node])
 
     def do_pause_node(self) -> None:
-        [node] = self._choose(1)
-        node.signal(signal.SIGSTOP)
+        self._pause_nodes(1)
+
+    def do_pause_two_nodes(self) -> None:
+        self._pause_nodes(2)
+
+    def do_pause_all_nodes(self) -> None:
+        self._pause_nodes(3)
+
+    def _pause_nodes(self, count: int) -> None:
+        nodes = self._choose(count)
+        for node in nodes:
+            node.signal(signal.SIGSTOP)
         self._hold(STOP_SECONDS)
-        node.signal(signal.SIGCONT)
+        for node in nodes:
+            node.signal(signal.SIGCONT)
 
     def do_join_and_leave(self) -> None:
         """A node with an empty folder."""
@@ -109,15 +120,23 @@ class Faults:
             self._fleet.servers.start(index)
 
     def do_pause_leader(self) -> None:
-        self._pause_server(self._fleet.leader())
+        self._pause_servers([self._fleet.leader()])
 
     def do_pause_follower(self) -> None:
-        self._pause_server(self._follower())
+        self._pause_servers([self._follower()])
 
-    def _pause_server(self, index: int) -> None:
-        self._fleet.servers.signal(index, signal.SIGSTOP)
+    def do_pause_two_servers(self) -> None:
+        self._pause_servers(self._random.sample(range(SERVERS), 2))
+
+    def do_pause_all_servers(self) -> None:
+        self._pause_servers(range(SERVERS))
+
+    def _pause_servers(self, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            self._fleet.servers.signal(index, signal.SIGSTOP)
         self._hold(STOP_SECONDS)
-        self._fleet.servers.signal(index, signal.SIGCONT)
+        for index in indexes:
+            self._fleet.servers.signal(index, signal.SIGCONT)
 
     # -- the ways between them ---------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from chaos.odd_node import CLOCK, SYNC
 from crash.restartable import RestartableBroker
+from kit.links import free_port
 from kit.nats import Servers
 from kit.proxy import Proxy
 from kit.ubre import UbrePeer
@@ -58,6 +59,8 @@ class Node(RestartableBroker):
         self.name = name
         self.folder = folder / name
         self.links = [stack.enter_context(Proxy(port, keep=False)) for port in servers.ports]
+        self.fixed = f"tcp://127.0.0.1:{free_port()}"
+        """Where Spark publishes: its other ports change at every start."""
 
     def launch(self, clock: float = 0.0, sync: float = 0.0) -> None:
         urls = ",".join(f"nats://127.0.0.1:{link.port}" for link in self.links)
@@ -65,7 +68,7 @@ class Node(RestartableBroker):
         env |= {SYNC: str(sync)} if sync else {}
         self.start(
             f"--cluster={urls}", f"--node={self.name}", "--set=events.enabled=false", "--set=log.keep_free=0",
-            "--set=log.segment_bytes=2000000", module="chaos.odd_node", **env,
+            "--set=log.segment_bytes=2000000", f"--listen=hermod.pub={self.fixed}", module="chaos.odd_node", **env,
         )  # fmt: skip
 
     def signal(self, number: int) -> None:
@@ -75,6 +78,10 @@ class Node(RestartableBroker):
     @property
     def is_running(self) -> bool:
         return bool(self._process and self._process.poll() is None)
+
+    def interrupt(self) -> int:
+        """Stops it, whatever its exit code is."""
+        return self._end(signal.SIGTERM)
 
     def wait_for_end(self) -> int:
         """It stops by itself."""

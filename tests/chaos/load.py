@@ -6,7 +6,7 @@ import json
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -50,6 +50,7 @@ class Roaming(Publisher):
 
     clock: AckClock
     ahead = 10
+    acknowledges = False
 
     def __init__(self, name: str, broker: Any, random: Random) -> None:
         super().__init__(name, broker, random)
@@ -70,6 +71,8 @@ class Roaming(Publisher):
 
 
 class RoamingAcknowledged(Roaming):
+    acknowledges = True
+
     def more(self) -> Iterable[bytes]:
         self.ending.wait(PAUSE_SECONDS)
         return super().more()  # type: ignore[misc, no-any-return]
@@ -135,8 +138,11 @@ KINDS = (RoamingSingles, RoamingSingles, RoamingBatches, RoamingIdempotent, Roam
          Simplest, Ubre, Fanout, Nanomsg)  # fmt: skip
 
 
-def all_publishers(fleet: Any, random: Random, clock: AckClock) -> Iterator[Roaming]:
-    for number, kind in enumerate(KINDS):
+def all_publishers(
+    fleet: Any, random: Random, clock: AckClock, more: Sequence[type[Roaming]]
+) -> Iterator[Roaming]:
+    kinds: list[type[Roaming]] = [*KINDS, *more]
+    for number, kind in enumerate(kinds):
         publisher: Roaming = kind(f"{kind.__name__.lower()}-{number}", fleet, Random(random.random()))
         publisher.clock = clock
         yield publisher

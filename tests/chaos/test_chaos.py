@@ -1,8 +1,10 @@
-"""A cluster under load in all dialects, while nodes and servers are killed, paused, cut off and slowed down.
+"""A cluster under load in all dialects, with stages and commits, while nodes and servers are killed, paused, cut
+off and slowed down.
 
 Afterwards nothing acknowledged is missing, doubled, moved or different at any node; offsets, sequences and chains
 are equal everywhere; a resuming subscriber has seen each message once and in order, whatever node it was at.
-`make chaos ROUNDS=200` runs so many faults in one cluster; SEED repeats a choice of faults.
+`make chaos ROUNDS=200` runs so many faults in one cluster; SEED repeats a choice of faults. There a stream of
+Spark writes as well (POLYCAST_CHAOS_SPARK=0: without), and another node joins and leaves all the time.
 """
 
 from __future__ import annotations
@@ -11,21 +13,30 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from chaos.checks import check_publisher, check_resuming, check_tables, count_misses
+from chaos.checks import Findings, check_publisher, check_resuming, check_spark, check_tables, count_misses
+from chaos.committing import Committing
 from chaos.faults import Faults
 from chaos.fleet import NAMES, PATIENCE, Fleet
-from chaos.load import AckClock, Listening, Resuming, Roaming, RoamingAcknowledged, all_publishers
+from chaos.guests import Guests
+from chaos.load import AckClock, Listening, Resuming, Roaming, all_publishers
+from chaos.spark_writer import SparkWriter
 from kit.wire import wait_for
 
 ROUNDS = int(os.environ.get("POLYCAST_CHAOS", "0"))
 SEED = os.environ.get("POLYCAST_CHAOS_SEED") or str(random.randrange(10**9))
-SMALL = ("kill-node", "pause-node", "cut-node", "kill-leader", "join-and-leave")
+SPARK = bool(ROUNDS) and os.environ.get("POLYCAST_CHAOS_SPARK", "1") != "0"
+SMALL = ("kill-node", "pause-node", "cut-node", "kill-leader", "pause-two-servers", "join-and-leave")
 """What `make test` runs."""
+COMMITTING = 2
+SPARK_SECONDS = 240.0
+"""Spark waits longer after each failure."""
 
 
 class Chaos:
@@ -34,28 +45,54 @@ class Chaos:
         self._fleet = fleet
         self._random = Random(source.random())
         self._clock = AckClock()
-        self._publishers = list(all_publishers(fleet, source, self._clock))
-        self._acknowledged = [each for each in self._publishers if isinstance(each, RoamingAcknowledged)]
+        self._publishers = list(all_publishers(fleet, source, self._clock, [Committing] * COMMITTING))
+        self._acknowledged = [each for each in self._publishers if each.acknowledges]
         self._subscribers = [Resuming(fleet, Random(source.random())) for _ in range(2)]
         self._listening = Listening(fleet)
         self._faults = Faults(fleet, self._random)
+        self._guests = Guests(fleet.folder, fleet.servers, Random(source.random()))
+        self._spark: SparkWriter | None = None
         self._done: Counter[str] = Counter()
         self._pauses: dict[str, float] = {}
+        self.findings = Findings()
 
-    def play(self, rounds: int) -> str:
-        for thread in (*self._publishers, *self._subscribers, self._listening):
-            thread.start()
+    def play(self, rounds: int, spark: bool) -> str:
+        with ExitStack() as stack:
+            if spark:
+                self._spark = SparkWriter(
+                    self._fleet.folder / "spark", [self._fleet.nodes[n].fixed for n in NAMES]
+                )
+                stack.callback(self._spark.end)
+                self._spark.start()
+            for thread in (*self._publishers, *self._subscribers, self._listening):
+                thread.start()
+            self._wait_for_progress()
+            if rounds:
+                stack.callback(self._end_guests)
+                self._guests.start()
+            self._break(list(self._choose(rounds)) if rounds else SMALL)
+            if self._spark:
+                self._spark.wait_for_batches(2, SPARK_SECONDS)
+        return self._finish()
+
+    def _choose(self, rounds: int) -> Iterator[str]:
+        """Every kind once, in any order, and again."""
+        kinds = list(self._faults.kinds())
+        while rounds > 0:
+            yield from self._random.sample(kinds, min(rounds, len(kinds)))
+            rounds -= len(kinds)
+
+    def _break(self, chosen: Sequence[str]) -> None:
         kinds = self._faults.kinds()
-        self._wait_for_progress()
-        for kind in self._random.choices(list(kinds), k=rounds) if rounds else SMALL:
+        for number, kind in enumerate(chosen, 1):
             self._clock.longest = 0.0
             began = time.monotonic()
             kinds[kind]()
             self._wait_for_progress()
             self._done[kind] += 1
             self._pauses[kind] = max(self._pauses.get(kind, 0.0), self._clock.longest)
-            print(f"{kind}: {time.monotonic() - began:.1f} s, pause {self._clock.longest:.1f} s", flush=True)  # noqa: T201
-        return self._finish()
+            seconds = time.monotonic() - began
+            print(f"{number} {kind}: {seconds:.1f} s, pause {self._clock.longest:.1f} s", flush=True)  # noqa: T201
 
     def _wait_for_progress(self) -> None:
         """Every publisher gets acknowledgements again, at nodes that all run."""
@@ -69,43 +106,67 @@ class Chaos:
         for name in NAMES:
             assert self._fleet.nodes[name].is_running, self._fleet.nodes[name].log()[-3000:]
 
+    def _end_guests(self) -> None:
+        self._guests.ending.set()
+        self._guests.join(2 * PATIENCE)
+        self.findings.check(not self._guests.is_alive(), "a node that joins hangs")
+
     def _finish(self) -> str:
+        findings = self.findings
         _end(self._publishers)
         for publisher in self._publishers:
-            assert not publisher.is_alive() and not publisher.pending, publisher.name
-        rows = check_tables(self._fleet)
+            findings.check(not publisher.is_alive() and not publisher.pending, f"{publisher.name} does not end")
+        rows = check_tables(self._fleet, findings)
         for subscriber in self._subscribers:
             wait_for(lambda each=subscriber: each.next >= len(rows) or each.wrong, "the last message", PATIENCE)  # type: ignore[misc]
         _end(self._subscribers)
         _end([self._listening])
-        unacked = {each.name: check_publisher(rows, each) for each in self._publishers}
+        unacked = {each.name: check_publisher(rows, each, findings) for each in self._publishers}
         for subscriber in self._subscribers:
-            check_resuming(rows, subscriber)
-        for node in self._fleet.nodes.values():
-            assert not any(word in node.log() for word in ("Traceback", "CRITICAL")), node.log()[-3000:]
-        return self._report(len(rows), unacked, count_misses(rows, self._listening))
+            check_resuming(rows, subscriber, findings)
+        if self._spark:
+            check_spark(rows, self._spark, findings)
+        for log in [*(node.log() for node in self._fleet.nodes.values()), *self._guests.problems]:
+            findings.check(not any(word in log for word in ("Traceback", "CRITICAL")), log[-3000:])
+        return self._report(len(rows), unacked, count_misses(rows, self._listening, findings))
 
     def _report(self, rows: int, unacked: dict[str, int], misses: tuple[int, int]) -> str:
-        faults = ", ".join(
-            f"{kind} {count} ({self._pauses[kind]:.1f} s)" for kind, count in sorted(self._done.items())
-        )
         plain = ", ".join(
             f"{each.name} {unacked[each.name]:,} of {len(each.sent):,}"
             for each in self._publishers
-            if not isinstance(each, RoamingAcknowledged)
+            if not each.acknowledges
         )
-        skipped = (
-            "" if self._fleet.disk else "; full-disk was skipped: mount is not allowed, or the round is small"
-        )
-        moves = sum(each.moves for each in self._subscribers)
+        lines = [
+            self._summary(),
+            "longest time without acknowledgements, by fault: "
+            + ", ".join(f"{kind} {self._done[kind]} ({self._pauses[kind]:.1f} s)" for kind in sorted(self._done)),
+            f"{rows:,} messages in the log of every node; not acknowledged and lost: {plain}",
+            f"{len(self._subscribers)} hermod subscribers, each message once over "
+            f"{sum(each.moves for each in self._subscribers):,} moves; "
+            f"a simplest subscriber missed {misses[0]:,} and got {misses[1]:,} again",
+            *self._describe_commits(),
+        ]
+        if self._fleet.disk is None:
+            lines.append("full-disk was skipped: mount is not allowed, or the round is small")
+        return "\n".join(lines)
+
+    def _summary(self) -> str:
+        acked = sum(len(each.acked) for each in self._acknowledged) + (self._spark.committed if self._spark else 0)
+        found = self.findings
         return (
-            f"{self._done.total()} faults, with the longest time without acknowledgements: {faults}{skipped}\n"
-            f"{sum(len(each.acked) for each in self._acknowledged):,} acknowledged, {rows:,} in the log; "
-            f"acknowledged and lost 0, doubled 0, moved 0\n"
-            f"not acknowledged and lost: {plain}\n"
-            f"{len(self._subscribers)} hermod subscribers, each message once over {moves:,} moves; "
-            f"a simplest subscriber missed {misses[0]:,} and got {misses[1]:,} again"
+            f"faults {self._done.total()}, acked {acked:,}, lost {found.lost:,}, doubled {found.doubled:,}, "
+            f"moved {found.moved:,}, longest pause {max(self._pauses.values()):.1f} s"
         )
+
+    def _describe_commits(self) -> Iterator[str]:
+        commits = [each for each in self._publishers if isinstance(each, Committing)]
+        count, repeated = sum(len(each.units) for each in commits), sum(each.repeated for each in commits)
+        yield f"{count:,} commits of staged rows, {repeated:,} of them repeated at another node"
+        if spark := self._spark:
+            batches = f"{spark.batches:,} batches, {spark.failures} restarts"
+            yield f"Spark committed {spark.committed:,} rows in {batches}"
+        if self._guests.joined:
+            yield f"another node joined {self._guests.joined} times; {self._guests.failed} starts failed meanwhile"
 
 
 def _end(threads: list[Roaming] | list[Resuming] | list[Listening]) -> None:
@@ -115,8 +176,24 @@ def _end(threads: list[Roaming] | list[Resuming] | list[Listening]) -> None:
         thread.join(PATIENCE)
 
 
+def test_all_kinds_of_faults_are_there() -> None:
+    """Those of the design: one, two or all; nodes and servers, leader and followers."""
+    kinds = {name.removeprefix("do_").replace("_", "-") for name in dir(Faults) if name.startswith("do_")}
+    nodes = {f"{verb}-{which}" for verb in ("kill", "pause") for which in ("node", "two-nodes", "all-nodes")}
+    servers = {
+        f"{verb}-{which}"
+        for verb in ("kill", "pause")
+        for which in ("leader", "follower", "two-servers", "all-servers")
+    }
+    partitions = {f"cut-{which}" for which in ("node", "leader", "follower", "all-servers")}
+    others = {"full-disk", "clock", "slow-disk", "join-and-leave", "stall-node", "stall-leader", "restart-node"}
+    assert kinds == nodes | servers | partitions | others | {"kill-node-while-it-starts"}
+
+
 @pytest.mark.slow
 def test_a_cluster_loses_nothing(tmp_path: Path) -> None:
     print(f"POLYCAST_CHAOS_SEED={SEED}")  # noqa: T201
     with Fleet(tmp_path, Random(SEED), small_disk=ROUNDS > 0) as fleet:
-        print(Chaos(fleet, SEED).play(ROUNDS))  # noqa: T201
+        chaos = Chaos(fleet, SEED)
+        print(chaos.play(ROUNDS, SPARK))  # noqa: T201
+        assert chaos.findings == Findings()
