@@ -6,7 +6,7 @@ import json
 import select
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -18,7 +18,10 @@ from kit.subscribers import open_simplest, send_request
 from kit.ubre import UbrePeer
 from kit.wire import wait_for
 from polycast.client import connect
+from polycast.errors import ReplyTimeoutError
 from polycast.model import Exact, Message, StartPosition
+
+DIALECTS = ("simplest", "hermod", "fanout", "nanomsg", "ubre")
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +86,43 @@ def check(trio: Trio, *publishers: Publisher) -> None:
         assert sequences == list(range(len(rows)))
 
 
-def test_a_message_reaches_subscribers_of_all_nodes_in_all_dialects(trio: Trio, peers: ExitStack) -> None:
+def test_every_dialect_publishes_at_one_node_and_subscribes_at_another(trio: Trio, peers: ExitStack) -> None:
+    subscribers = {}
+    for dialect in DIALECTS:
+        subscribers[dialect] = peers.enter_context(connect(dialect, _http(trio.nodes["c"])))
+        subscribers[dialect].subscribe([Exact("all.dialects")])
+    publishers = [peers.enter_context(connect(dialect, _http(trio.nodes["a"]), True)) for dialect in DIALECTS]
+    received: dict[str, set[str]] = {dialect: set() for dialect in DIALECTS}
+
+    def each_received_all() -> bool:
+        """Some dialects do not acknowledge a subscription: published again until it is there."""
+        for publisher, dialect in zip(publishers, DIALECTS, strict=True):
+            publisher.publish([Message("all.dialects", f'"{dialect}"')])
+        for dialect, subscriber in subscribers.items():
+            with suppress(ReplyTimeoutError):
+                received[dialect] |= {message.payload.decode() for message in subscriber.receive(timeout=0.2)}
+        return all(found >= {f'"{dialect}"' for dialect in DIALECTS} for found in received.values())
+
+    wait_for(each_received_all, "the messages of all dialects in all dialects")
+    check(trio)
+
+
+def _http(node: Broker) -> str:
+    return f"http://127.0.0.1:{node.ports['http']}"
+
+
+def test_replay_and_history_at_nodes_that_did_not_read_the_message(trio: Trio, peers: ExitStack) -> None:
+    publish(peers.enter_context(trio.nodes["a"].connect("hermod.pub")), [("past", b"1"), ("past", b"2")])
+    trio.catch_up()
+    found = send_request(trio.nodes["b"], "polycast/history", {"pattern": "past"})
+    assert [row["sequence"] for row in found] == [0, 1]
+    peer = peers.enter_context(trio.nodes["c"].connect("hermod.sub"))
+    peer.send(handshake("past", since="earliest"))
+    peer.expect(hermod.OK)
+    assert [message.payload for message in read_messages(peer, 2)] == [b"1", b"2"]
+
+
+def test_a_message_reaches_subscribers_of_all_nodes(trio: Trio, peers: ExitStack) -> None:
     subscribers = []
     for node in trio.nodes.values():
         peer = peers.enter_context(node.connect("hermod.sub"))

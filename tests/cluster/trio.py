@@ -15,7 +15,10 @@ from kit.subscribers import send_request
 from kit.wire import wait_for
 
 NAMES = ("a", "b", "c")
-LISTEN = ("simplest", "hermod.pub", "hermod.sub", "http", "ubre")
+LISTEN = (
+    "simplest", "hermod.pub", "hermod.sub", "http", "ubre",
+    "fanout.client", "fanout.controller", "nanomsg.pub", "nanomsg.sub",
+)  # fmt: skip
 PATIENCE = 60.0
 """An election takes up to nine seconds."""
 
