@@ -114,8 +114,11 @@ def _http(node: Broker) -> str:
 def test_replay_and_history_at_nodes_that_did_not_read_the_message(trio: Trio, peers: ExitStack) -> None:
     publish(peers.enter_context(trio.nodes["a"].connect("hermod.pub")), [("past", b"1"), ("past", b"2")])
     trio.catch_up()
-    found = send_request(trio.nodes["b"], "polycast/history", {"pattern": "past"})
-    assert [row["sequence"] for row in found] == [0, 1]
+
+    def history() -> list[int]:
+        return [row["sequence"] for row in send_request(trio.nodes["b"], "polycast/history", {"pattern": "past"})]
+
+    wait_for(lambda: history() == [0, 1], "the messages in the log of another node")
     peer = peers.enter_context(trio.nodes["c"].connect("hermod.sub"))
     peer.send(handshake("past", since="earliest"))
     peer.expect(hermod.OK)
