@@ -21,7 +21,7 @@ NO_STAGE = 404
 PASSING = (500, 503)
 """The node stops, or its disk is full."""
 REPEATED_SHARE, ABANDONED_SHARE = 0.3, 0.2
-PAUSE_SECONDS = 0.3
+RETRY_SECONDS = 0.3
 
 
 class Abandoned(Exception):  # noqa: N818 -- nothing is wrong
@@ -30,6 +30,7 @@ class Abandoned(Exception):  # noqa: N818 -- nothing is wrong
 
 class Committing(Roaming):
     acknowledges = True
+    pause = 0.3
 
     def __init__(self, name: str, fleet: Any, random: Any) -> None:
         super().__init__(name, fleet, random)
@@ -45,13 +46,13 @@ class Committing(Roaming):
             parts = self._cut(unit)
             self.pending.append(unit)
             while not self._publish(unit, parts) and not self.wrong:
-                self.ending.wait(PAUSE_SECONDS)
+                self.ending.wait(RETRY_SECONDS)
             self.pending.clear()
             self.acked.update(unit.numbers)
             self.clock.note()
             if self.random.random() < REPEATED_SHARE:
                 self._repeat(unit, parts)
-            self.ending.wait(PAUSE_SECONDS)
+            self.ending.wait(self.pause)
 
     def _make_unit(self) -> Unit:
         first = len(self.sent)

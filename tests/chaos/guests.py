@@ -12,7 +12,7 @@ from chaos.fleet import Node
 from kit.nats import Servers
 
 STAY_SECONDS = 3.0
-AWAY_SECONDS = 3.0
+AWAY_SECONDS = 6.0
 
 
 class Guests(threading.Thread):

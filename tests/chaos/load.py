@@ -26,7 +26,6 @@ from kit.wire import Peer
 
 SILENCE_SECONDS = 4.0
 """A client that receives nothing for so long goes to another node."""
-PAUSE_SECONDS = 0.05
 SIZES = (0, 10, 100, 100, 300)
 LARGE = 1_700_000
 """More than one message of the stream takes."""
@@ -51,6 +50,7 @@ class Roaming(Publisher):
     clock: AckClock
     ahead = 10
     acknowledges = False
+    pause: float
 
     def __init__(self, name: str, broker: Any, random: Random) -> None:
         super().__init__(name, broker, random)
@@ -72,9 +72,10 @@ class Roaming(Publisher):
 
 class RoamingAcknowledged(Roaming):
     acknowledges = True
+    pause = 0.05
 
     def more(self) -> Iterable[bytes]:
-        self.ending.wait(PAUSE_SECONDS)
+        self.ending.wait(self.pause)
         return super().more()  # type: ignore[misc, no-any-return]
 
     def take(self, response: bytes) -> None:
@@ -139,12 +140,14 @@ KINDS = (RoamingSingles, RoamingSingles, RoamingBatches, RoamingIdempotent, Roam
 
 
 def all_publishers(
-    fleet: Any, random: Random, clock: AckClock, more: Sequence[type[Roaming]]
+    fleet: Any, random: Random, clock: AckClock, more: Sequence[type[Roaming]], slower: float
 ) -> Iterator[Roaming]:
+    """`slower`: a long run holds all that was sent in memory, and so do its checks."""
     kinds: list[type[Roaming]] = [*KINDS, *more]
     for number, kind in enumerate(kinds):
         publisher: Roaming = kind(f"{kind.__name__.lower()}-{number}", fleet, Random(random.random()))
         publisher.clock = clock
+        publisher.pause *= slower
         yield publisher
 
 

@@ -35,17 +35,18 @@ SPARK = bool(ROUNDS) and os.environ.get("POLYCAST_CHAOS_SPARK", "1") != "0"
 SMALL = ("kill-node", "pause-node", "cut-node", "kill-leader", "pause-two-servers", "join-and-leave")
 """What `make test` runs."""
 COMMITTING = 2
+LONG_SLOWER = 5
 SPARK_SECONDS = 240.0
 """Spark waits longer after each failure."""
 
 
 class Chaos:
-    def __init__(self, fleet: Fleet, seed: str) -> None:
+    def __init__(self, fleet: Fleet, seed: str, slower: float) -> None:
         source = Random(seed)
         self._fleet = fleet
         self._random = Random(source.random())
         self._clock = AckClock()
-        self._publishers = list(all_publishers(fleet, source, self._clock, [Committing] * COMMITTING))
+        self._publishers = list(all_publishers(fleet, source, self._clock, [Committing] * COMMITTING, slower))
         self._acknowledged = [each for each in self._publishers if each.acknowledges]
         self._subscribers = [Resuming(fleet, Random(source.random())) for _ in range(2)]
         self._listening = Listening(fleet)
@@ -194,6 +195,6 @@ def test_all_kinds_of_faults_are_there() -> None:
 def test_a_cluster_loses_nothing(tmp_path: Path) -> None:
     print(f"POLYCAST_CHAOS_SEED={SEED}")  # noqa: T201
     with Fleet(tmp_path, Random(SEED), small_disk=ROUNDS > 0) as fleet:
-        chaos = Chaos(fleet, SEED)
+        chaos = Chaos(fleet, SEED, LONG_SLOWER if ROUNDS else 1)
         print(chaos.play(ROUNDS, SPARK))  # noqa: T201
         assert chaos.findings == Findings()
