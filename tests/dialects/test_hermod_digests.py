@@ -76,3 +76,22 @@ def test_messages_end_at_a_wrong_checksum(messages: Callable[..., scan.Messages]
     ]
     [_, run_ends, starts, _, _, position, _] = messages(b"".join(frames), 0, 9, 1024, 1 << 20, 1 << 16, False)
     assert (len(starts), run_ends, position) == (wrong, [wrong] if wrong else [], sum(map(len, frames[:wrong])))
+
+
+@pytest.mark.skipif(not scan.COMPILED, reason="the leaves are not compiled")
+@pytest.mark.parametrize(("start", "end"), [(0, 5000), (-1, 2), (3, 2)])
+def test_payloads_outside_of_their_block_are_refused(start: int, end: int) -> None:
+    columns = (b"abc", array("q", [start]), array("q", [end]))
+    with pytest.raises(ValueError, match="in a block of 3 bytes"):
+        scan.digests(*columns)
+    with pytest.raises(ValueError, match="in a block of 3 bytes"):
+        scan.frames(*columns, bytes(40), [b"a"], [1], [0], array("q", [0, 1]), bytes)
+
+
+@pytest.mark.skipif(not scan.COMPILED, reason="the leaves are not compiled")
+@pytest.mark.parametrize("edges", [[0, 2], [1, 0], [-1, 1]])
+def test_slices_outside_of_their_burst_are_refused(edges: list[int]) -> None:
+    with pytest.raises(ValueError, match="of 1 messages"):
+        scan.frames(
+            b"abc", array("q", [0]), array("q", [3]), bytes(40), [b"a"], [1], [0], array("q", edges), bytes
+        )

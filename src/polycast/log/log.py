@@ -73,6 +73,8 @@ class Log:
         """The position of a node in the stream, as far as it is in the log."""
         self._together: list[Entry] | None = None
         """Entries of the message of the stream that is being applied."""
+        self._hurried = False
+        """Whether something waits for these entries."""
         self._topics = topics
         self._seed = int(state.seed, 16)
         self.id = log_id(state.seed)
@@ -162,6 +164,7 @@ class Log:
 
     def hurry(self) -> None:
         """Something waits until all messages so far are durable."""
+        self._hurried = self._together is not None
         self.writer.hurry()
 
     def is_behind(self, share: float = 1.0) -> bool:
@@ -200,6 +203,7 @@ class Log:
         """`count` is the number of messages of the batch."""
         self.micros = micros
         size = sum([len(burst.block) + ROW_BYTES * len(burst) for burst in bursts])
+        size += len(batch.batch_id) + len(batch.owner) if batch else 0
         first, self.next = bursts[0].offset, bursts[-1].offset + len(bursts[-1])
         self._put(Entry(bursts, source.encode(), micros, first, self.next, size, batch, count))
 
@@ -253,6 +257,9 @@ class Log:
             self.position = position()
             entries[-1] = entries[-1]._replace(position=self.position)
             self.writer.put(entries)
+            if self._hurried:
+                self.writer.hurry()
+        self._hurried = False
 
     def _announce(self, durable: Durable) -> None:
         """In the thread of the syncer."""

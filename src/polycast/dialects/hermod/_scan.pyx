@@ -312,6 +312,16 @@ cdef bint fits(const unsigned char *raw, Bytes checksum) noexcept:
     return memcmp(digits, checksum, SHA1_DIGITS) == 0
 
 
+cdef int check_payloads(Py_ssize_t size, const long long[::1] starts, const long long[::1] ends) except -1:
+    cdef Py_ssize_t i
+    if starts.shape[0] != ends.shape[0]:
+        raise ValueError(f"{starts.shape[0]:,} starts and {ends.shape[0]:,} ends")
+    for i in range(starts.shape[0]):
+        if not 0 <= starts[i] <= ends[i] <= size:
+            raise ValueError(f"a payload from {starts[i]:,} to {ends[i]:,} in a block of {size:,} bytes")
+    return 0
+
+
 def digests(block, const long long[::1] starts, const long long[::1] ends):
     cdef const unsigned char[::1] bytes_of = block
     cdef Bytes base = &bytes_of[0] if bytes_of.shape[0] else <Bytes> DIGITS
@@ -321,6 +331,7 @@ def digests(block, const long long[::1] starts, const long long[::1] ends):
     cdef char *to = PyBytes_AS_STRING(found)
     view = memoryview(block)
 
+    check_payloads(bytes_of.shape[0], starts, ends)
     for i in range(0, count - 1, 2):
         write_two(view, base, starts[i], ends[i] - starts[i], starts[i + 1], ends[i + 1] - starts[i + 1], raw)
         put_digits(to + i * SHA1_DIGITS, raw)
@@ -537,7 +548,7 @@ cdef class Columns:
 def frames(const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends,
            const unsigned char[::1] digests, list topics, list run_ends, list sequences, const long long[::1] edges,
            quote, long long offset=-1, const long long[::1] times=QUADS):
-    cdef Py_ssize_t i, k, size, room = 0
+    cdef Py_ssize_t i, k, size, runs, room = 0
     cdef Py_ssize_t position_room = 2 * NUMBER_DIGITS + 22 if offset >= 0 else 0
     cdef Pieces pieces = Pieces()
     cdef Columns columns = Columns()
@@ -550,8 +561,14 @@ def frames(const unsigned char[::1] block, const long long[::1] starts, const lo
         raise ValueError("each message has a time")
     if digests.shape[0] != SHA1_DIGITS * starts.shape[0]:
         raise ValueError("a sha1 has 40 digits")
+    check_payloads(block.shape[0], starts, ends)
+    runs = len(run_ends)
+    if not len(topics) == runs == len(sequences) or (runs and run_ends[runs - 1] != starts.shape[0]):
+        raise ValueError(f"runs that do not fit {starts.shape[0]:,} messages")
     columns.topics, columns.run_ends, columns.sequences = topics, run_ends, sequences
     for i in range(0, edges.shape[0], 2):
+        if not 0 <= edges[i] <= edges[i + 1] <= starts.shape[0]:
+            raise ValueError(f"a slice from {edges[i]:,} to {edges[i + 1]:,} of {starts.shape[0]:,} messages")
         pieces.add_slice(columns, edges[i], edges[i + 1], quote)
     for i in range(pieces.count):
         piece = &pieces.piece[i]

@@ -20,6 +20,7 @@ import pyarrow as pa
 from polycast.errors import LogDamageError, LogVersionError
 from polycast.log.files.disk import DISK, TEMPORARY, Disk
 from polycast.log.files.format import (
+    CONTINUES,
     ENDS,
     ENVELOPE_BYTES,
     OPENING,
@@ -210,8 +211,8 @@ class HotReader:
                 begin = self.position
                 data = memoryview(self._read(HEADS_BYTES, begin))
             header = _header_at(data, self.position - begin)
-            if header is None and begin < self.position:
-                begin, data = self.position, memoryview(self._read(CHUNK_BYTES, self.position))
+            if header is None:  # it may be longer than what was read: each batch with an id is in it
+                begin, data = self.position, memoryview(self._read_head(self.position, size))
                 header = _header_at(data, 0)
             if header is None or self.position + header.size > size:
                 return
@@ -253,9 +254,15 @@ class HotReader:
         prefix = self._read(PREFIX_BYTES, position)
         return len(prefix) < PREFIX_BYTES or prefix in ENDS
 
+    def _read_head(self, position: int, size: int) -> bytes:
+        """The prefix and the metadata of the group there; nothing if they do not fit into a file of this size."""
+        prefix = self._read(PREFIX_BYTES, position)
+        end = PREFIX_BYTES + int.from_bytes(prefix[4:], "little")
+        return self._read(end, position) if prefix[:4] == CONTINUES and position + end <= size else b""
+
     def begins_at(self, position: int, offset: int) -> bool:
         """Whether the header there, unverified, has this first offset."""
-        header = _header_at(memoryview(self._read(HEADS_BYTES, position)), 0)
+        header = _header_at(memoryview(self._read_head(position, os.fstat(self._fd).st_size)), 0)
         return header is not None and header.first == offset
 
     def has_trailing_bytes(self) -> bool:

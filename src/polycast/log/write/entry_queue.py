@@ -19,7 +19,7 @@ Item = Sequence[Entry] | Callable[[], None] | None
 
 class EntryQueue:
     def __init__(self, seconds: float, group_bytes: int) -> None:
-        self._seconds = seconds
+        self._seconds = min(seconds, threading.TIMEOUT_MAX)
         self._group_bytes = group_bytes
         self._items: deque[Item] = deque()
         self._put_bytes = self._taken_bytes = 0
@@ -59,7 +59,8 @@ class EntryQueue:
             items.append(item)
             size += 0 if item is None or callable(item) else sum([entry.size for entry in item])
         self._taken_bytes += size
-        self._hurried = self._hurried or (hurried and bool(self._items))
+        if hurried and self._items:
+            self._hurried = True  # never back to False here: `hurry` may have been called meanwhile
         return items
 
     def _wait_for_items(self) -> None:
