@@ -9,7 +9,7 @@ from typing import Any
 
 import nats
 
-from cluster.trio import LISTEN, read_table
+from cluster.trio import LISTEN, WRITTEN_AT_ONCE, read_table
 from kit.broker import Broker
 from kit.nats import Servers
 from kit.program import Finished, polycast
@@ -35,10 +35,10 @@ class Place:
         ]
 
     def node(self, name: str, *more: str, data: str = "") -> Broker:
-        return Broker(*self.flags(name), *more, listen=LISTEN, data=self.folder / (data or name))
+        return Broker(*self.flags(name), WRITTEN_AT_ONCE, *more, listen=LISTEN, data=self.folder / (data or name))
 
     def single(self, name: str) -> Broker:
-        return Broker(listen=LISTEN, data=self.folder / name)
+        return Broker(WRITTEN_AT_ONCE, listen=LISTEN, data=self.folder / name)
 
     def refusal(self, name: str, *more: str, data: str = "", urls: str = "", code: int = 1) -> str:
         """What a start that must fail says."""

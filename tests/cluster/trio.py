@@ -19,6 +19,8 @@ LISTEN = (
     "simplest", "hermod.pub", "hermod.sub", "http", "ubre",
     "fanout.client", "fanout.controller", "nanomsg.pub", "nanomsg.sub",
 )  # fmt: skip
+WRITTEN_AT_ONCE = "--set=log.gather_seconds=0"
+"""Tests read the files of a node when it has applied a message."""
 PATIENCE = 60.0
 """An election takes up to nine seconds."""
 
@@ -55,6 +57,7 @@ class Trio:
         node = Broker(
             f"--cluster={self.servers.urls}",
             f"--node={name}",
+            WRITTEN_AT_ONCE,
             *more,
             listen=LISTEN,
             data=self.folder / name,
