@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.trio import LISTEN, PATIENCE, read_table
+from cluster.trio import LISTEN, PATIENCE, WRITTEN_AT_ONCE, read_table
 from kit.broker import Broker
 from kit.flow import MIB, Sending
 from kit.frames import pub
@@ -32,7 +32,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 @pytest.fixture
 def node(servers: Servers, tmp_path: Path) -> Iterator[Broker]:
     flags = [f"--cluster={servers.urls}", "--node=a", "--set=cluster.pending_bytes=1MiB"]
-    with Broker(*flags, listen=LISTEN, data=tmp_path / "a") as started:
+    with Broker(*flags, WRITTEN_AT_ONCE, listen=LISTEN, data=tmp_path / "a") as started:
         yield started
 
 
