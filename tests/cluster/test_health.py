@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from cluster.trio import LISTEN, PATIENCE
+from cluster.trio import PATIENCE
 from kit.broker import Broker
 from kit.http import get, read_response
 from kit.metrics import Family, read_metrics
@@ -90,22 +88,6 @@ def test_lag_and_divergence(health: ClusterHealth) -> None:
 
 
 # -- nodes -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Servers]:
-    with Servers(tmp_path / "nats", 1) as running:
-        yield running
-
-
-@pytest.fixture
-def nodes(servers: Servers, tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
-    flags = [f"--cluster={servers.urls}"]
-    with (
-        Broker(*flags, "--node=a", listen=LISTEN, data=tmp_path / "a") as first,
-        Broker(*flags, "--node=b", listen=LISTEN, data=tmp_path / "b") as second,
-    ):
-        yield first, second
 
 
 def page(node: Broker, path: str) -> tuple[int, str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from cluster.trio import LISTEN, PATIENCE, read_table
+from cluster.trio import PATIENCE, read_table
 from kit.broker import Broker
 from kit.nats import Servers
 from kit.wire import wait_for
@@ -19,22 +18,6 @@ from polycast.errors import RefusedError
 
 BATCHES = 40
 ROWS = 3
-
-
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Servers]:
-    with Servers(tmp_path / "nats", 1) as running:
-        yield running
-
-
-@pytest.fixture
-def nodes(servers: Servers, tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
-    flags = [f"--cluster={servers.urls}"]
-    with (
-        Broker(*flags, "--node=a", listen=LISTEN, data=tmp_path / "a") as first,
-        Broker(*flags, "--node=b", listen=LISTEN, data=tmp_path / "b") as second,
-    ):
-        yield first, second
 
 
 def connect(node: Broker, batch_id: str) -> Stager:
