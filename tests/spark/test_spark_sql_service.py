@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from log.log_builder import LogBuilder
 from polycast.client import to_body
 from polycast.model import Body
-from polycast.pipelines.service.sql_service import SqlService
+from polycast.pipelines.service.sql_service import JOB_GROUP, SqlService
 
 SPARK_SECONDS = 240.0
 
@@ -46,6 +46,14 @@ def test_a_slow_query_is_cancelled(spark: SparkSession, builder: LogBuilder) -> 
     patient = SqlService(spark, builder.folder.parent, "", SPARK_SECONDS)
     response = patient.respond(attested("SELECT count(*) AS n FROM messages"))
     assert response.value == {"columns": ["n"], "rows": [[300]], "more": False}
+
+
+def test_jobs_after_a_query_are_not_cancelled_with_it(spark: SparkSession, builder: LogBuilder) -> None:
+    """The job group belongs to the thread: its next jobs would be cancelled while the query's tasks end."""
+    service = SqlService(spark, builder.folder.parent, "", SPARK_SECONDS)
+    for query in ("SELECT count(*) FROM messages", "SELECT no_such_column FROM messages"):
+        service.respond(attested(query))
+        assert spark.sparkContext.getLocalProperty(JOB_GROUP) is None, query
 
 
 def test_a_large_result_is_truncated(

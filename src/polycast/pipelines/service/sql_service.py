@@ -59,6 +59,8 @@ STOP_SECONDS = 30.0
 RETRY_SECONDS = 1.0
 POOL = "sql"
 """Scheduler pool, separate from the pipelines' pool, so that neither starves the other."""
+JOB_GROUP = "spark.jobGroup.id"
+"""Local property of a thread: its next jobs belong to this group. None removes it."""
 LOGGED_CHARACTERS = 500
 """Characters of a query in a log line."""
 
@@ -165,6 +167,7 @@ class SqlService:
             raise
         finally:
             done.set()
+            self._spark.sparkContext.setLocalProperty(JOB_GROUP, None)  # type: ignore[arg-type]
 
     def _watch(self, group: str, done: threading.Event, late: threading.Event) -> None:
         """Cancels the query until none of its tasks is left; sets `stuck` if it does not stop.
