@@ -10,11 +10,10 @@ import pytest
 
 from polycast.cluster.comparison import ChainComparison
 from polycast.cluster.divergence import DivergenceMark, check_divergence, mark_divergence
-from polycast.cluster.name_claim import NameClaim
 from polycast.cluster.peers import NodeStatus
 from polycast.cluster.tables import StepDigest, judge
 from polycast.cluster.watch import with_own
-from polycast.errors import ClusterError, DivergedError
+from polycast.errors import DivergedError
 from polycast.model import Ack
 from polycast.server.dispatch.applied_acks import AppliedAcks, ReplicatedAcks
 
@@ -83,31 +82,6 @@ def test_a_node_stops_only_if_most_nodes_have_one_other_chain(
 def test_claims_at_unknown_sequences_have_no_vote() -> None:
     comparison = ChainComparison(5, "five")
     assert not comparison.is_outvoted([claim("b", 4, "x"), claim("c", 4, "x")], 3)
-
-
-@pytest.mark.parametrize("ready", [(False, False), (True, False), (False, True), (True, True)])
-def test_of_two_nodes_with_one_name_exactly_one_goes_on(ready: tuple[bool, bool]) -> None:
-    stream: Any = None
-    claims = [NameClaim(stream, "a") for _ in range(2)]
-    for each, established in zip(claims, ready, strict=True):
-        if established:
-            each.establish()
-    first, second = claims
-    heard = [first.meet(second.own), second.meet(first.own)]
-    assert sorted(heard) == [False, True]
-    lost = [each for each in claims if raises(each)]
-    assert len(lost) == 1
-    if ready[0] != ready[1]:
-        assert lost == [claims[ready.index(False)]]
-    assert not first.meet(first.own)
-
-
-def raises(claim: NameClaim) -> bool:
-    try:
-        claim.check()
-    except ClusterError as error:
-        return "another node with the name a runs" in str(error)
-    return False
 
 
 def test_a_node_that_diverged_does_not_start_again(tmp_path: Path) -> None:

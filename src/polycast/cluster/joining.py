@@ -25,7 +25,7 @@ from nats.aio.msg import Msg
 from polycast.cluster.connecting import STARTING_SECONDS, count_servers
 from polycast.cluster.copying import NoSourceError, copy_log, move_aside
 from polycast.cluster.machine import to_resume
-from polycast.cluster.peers import check_name, gather, respond_to
+from polycast.cluster.peers import gather, respond_to
 from polycast.cluster.stream import Agreed, ApiError, Genesis, Stream, StreamInfo, check_agreed, check_replicas
 from polycast.errors import ClusterError, PolycastError, StartError
 from polycast.log.files.folder import log_folder, segments
@@ -72,7 +72,6 @@ def _has_messages(folder: Path) -> bool:
 async def join(settings: Settings, stream: Stream) -> Joined:
     folder = log_folder(settings.log.data)
     agreed = Agreed.of(settings)
-    await check_name(stream, settings.cluster.node)
     info = await _find_stream(settings, stream)
     if info:
         check_replicas(info, settings.cluster)

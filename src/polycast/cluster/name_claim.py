@@ -2,9 +2,10 @@
 
 NAME.name.NODE    {"id", "established"}, from each node when it starts, and once a second
 
-A node that serves comes before one that starts; among equals, the lower id does. A node that comes first responds
-with its own claim, and the other stops. A check when a node starts would not be enough: two nodes that start
-together do not find each other, and neither do nodes at both sides of a partition.
+A node that serves comes before one that starts; among equals, the lower id does. A node that comes first sends its
+own claim again, and the other stops. A node that has lost its name never claims it again: the winner would stop,
+too. The request when a node starts is not enough: two nodes that start together do not find each other, and
+neither do nodes at both sides of a partition.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ import secrets
 
 import msgspec
 from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
 
+from polycast.cluster.peers import respond_to
 from polycast.cluster.stream import Stream
-from polycast.errors import ClusterError
+from polycast.errors import ClusterError, StartError
 
 log = logging.getLogger("polycast.cluster")
+
+REQUEST_SECONDS = 1.0
+HINT = "--node NAME: each node has its own name"
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -37,14 +43,30 @@ class NameClaim:
         self._lost = False
 
     async def start(self) -> None:
+        """Raises StartError if a node with this name runs."""
+        other = await self._request()
+        if other and other.comes_before(self.own):
+            raise StartError(f"a node with the name {self._node} runs already", HINT)
         await self._stream.subscribe(f"name.{self._node}", self._on_claim)
         await self.send()
 
+    async def _request(self) -> Claim | None:
+        """The claim of another node; None at once if there is no other."""
+        subject, body = f"{self._stream.name}.name.{self._node}", msgspec.json.encode(self.own)
+        try:
+            response = await self._stream.connection.request(subject, body, timeout=REQUEST_SECONDS)
+            return msgspec.json.decode(response.data, type=Claim)
+        except (NatsError, OSError, msgspec.MsgspecError):
+            return None
+
     def establish(self) -> None:
+        """This node serves. Raises ClusterError if another node has the name."""
+        self.check()
         self.own = Claim(self.own.id, True)
 
     async def send(self) -> None:
-        await self._stream.broadcast(f"name.{self._node}", self.own)
+        if not self._lost:
+            await self._stream.broadcast(f"name.{self._node}", self.own)
 
     async def _on_claim(self, message: Msg) -> None:
         try:
@@ -52,7 +74,10 @@ class NameClaim:
         except msgspec.MsgspecError:
             log.debug("a claim to the name of this node cannot be read")
             return
-        if self.meet(other):
+        wins = self.meet(other)
+        if message.reply:
+            await respond_to(message, msgspec.json.encode(self.own))
+        elif wins:
             await self.send()
 
     def meet(self, other: Claim) -> bool:
@@ -66,4 +91,4 @@ class NameClaim:
         """Raises ClusterError if another node has the name."""
         if self._lost:
             text = f"another node with the name {self._node} runs, and this one stops"
-            raise ClusterError(text, "--node NAME: each node has its own name")
+            raise ClusterError(text, HINT)

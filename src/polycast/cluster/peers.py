@@ -21,7 +21,7 @@ from nats.errors import MaxPayloadError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from polycast.cluster.stream import Stream
-from polycast.errors import ClusterError, StartError
+from polycast.errors import ClusterError
 
 log = logging.getLogger("polycast.cluster")
 
@@ -30,7 +30,6 @@ COMPLETE_SECONDS = 2.5
 """After this time every other running node has sent its status."""
 REQUEST_SECONDS = 10.0
 COLLECT_SECONDS = 1.0
-NAME_SECONDS = 1.0
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -134,12 +133,3 @@ async def collect(stream: Stream, seconds: float = COLLECT_SECONDS, enough: int 
         msgspec.json.decode(data, type=NodeStatus) for data in await gather(stream, "nodes", b"", seconds, enough)
     ]
     return sorted(found, key=lambda status: status.node)
-
-
-async def check_name(stream: Stream, node: str) -> None:
-    """Raises StartError if a running node has this name."""
-    try:
-        msgspec.json.decode(await request_node(stream, node, "status", seconds=NAME_SECONDS), type=NodeStatus)
-    except (ClusterError, msgspec.MsgspecError):
-        return
-    raise StartError(f"a node with the name {node} runs already", "--node NAME: each node has its own name")

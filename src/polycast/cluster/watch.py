@@ -151,10 +151,7 @@ class Watch:
 
     async def _gossip(self) -> None:
         while True:
-            status = self.status()
-            if status.state == "ready":
-                self._claim.establish()
-            await self._stream.broadcast("gossip", status)
+            await self._stream.broadcast("gossip", self.status())
             await self._claim.send()
             self._sequencer.propose_retention()
             try:
@@ -174,7 +171,7 @@ class Watch:
     async def _check_start(self) -> None:
         """Before the node serves. Raises ClusterError."""
         await self._compare_at(self.comparison.sequence)
-        self._claim.check()
+        self._claim.establish()
 
     async def _judge(self) -> None:
         """Raises DivergedError."""
