@@ -122,6 +122,11 @@ class ApplyMachine:
             self.first,
         )  # fmt: skip
 
+    @property
+    def trusted_micros(self) -> int:
+        """Times up to this one are taken as they are, whatever the time of the stream message."""
+        return self._ledger.micros + AHEAD_MICROS
+
     def apply(
         self, sequence: int, data: bytes, own: FindOwn = lambda head, data: None, stamp: int = TIMES_END
     ) -> StreamOutcome:

@@ -64,9 +64,11 @@ class Outgoing:
 
 
 class Proposer:
-    def __init__(self, node: str, publish: Publish) -> None:
+    def __init__(self, node: str, publish: Publish, on_accepted: Callable[[], None] = lambda: None) -> None:
+        """`on_accepted` is called when the servers have acknowledged a message."""
         self.node = node
         self._publish = publish
+        self._on_accepted = on_accepted
         self.incarnation = 0
         self._number = 0
         self._gathered: deque[Pending | PendingFrame] = deque()
@@ -185,6 +187,7 @@ class Proposer:
         if self._failing_since:
             log.warning("the servers accept messages again, after %.1f s", time.monotonic() - self._failing_since)
             self._failing_since = 0.0
+        self._on_accepted()
         self._send()
 
     def _note_failure(self, error: Exception) -> None:
@@ -199,6 +202,11 @@ class Proposer:
         """The message with this head, if it is the next one of this incarnation."""
         first = self._unapplied[0] if self._unapplied else None
         return first if first and head == first.head else None
+
+    def find_accepted(self, sequence: int) -> Outgoing | None:
+        """The message with this stream sequence, if it is the next one of this incarnation."""
+        first = self._unapplied[0] if self._unapplied else None
+        return first if first and first.stream_sequence == sequence else None
 
     def waits_for(self, data: bytes) -> bool:
         return any(outgoing.data == data for outgoing in self._unapplied)

@@ -1,4 +1,8 @@
-"""The sequencer of a node: proposals go to the stream, and every message of the stream is applied."""
+"""The sequencer of a node: proposals go to the stream, and every message of the stream is applied.
+
+A message of this node is applied when the servers acknowledge it, if the message before it is applied already: the
+acknowledgement has its stream sequence, so nobody else's message is between. Its reader checks the bytes later.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +50,9 @@ class JetStreamSequencer:
         self._first, self._target = info.first, info.last
         self._read_to = 0
         """The stream sequence that was read last: after a restart, staged frames are read again."""
-        self.proposer = Proposer(node, stream.publish)
+        self.proposer = Proposer(node, stream.publish, self._apply_accepted)
+        self._unread: dict[int, bytes] = {}
+        """Applied when the servers acknowledged them, and not read yet: messages by stream sequence."""
         self.reader = StreamReader(stream, node, info.id)
         self._warned_of_clock = 0.0
         self.machine: ApplyMachine
@@ -162,6 +168,8 @@ class JetStreamSequencer:
             async for delivered in self.reader.read(start):
                 while self._log.is_behind():
                     await asyncio.sleep(BEHIND_SECONDS)
+                if self._is_applied(delivered):
+                    continue
                 find = await self._find_proposals(delivered)
                 if self.failed.done():
                     return
@@ -170,8 +178,37 @@ class JetStreamSequencer:
         except RemovedError as error:
             self.fail(ClusterError(str(error), "start this node again: it copies the log of another node"))
         except Exception as error:
-            log.exception("the stream cannot be applied")
-            self.fail(ClusterError(f"the stream cannot be applied: {error!r}"))
+            self._fail_to_apply(error)
+
+    def _fail_to_apply(self, error: Exception) -> None:
+        log.error("the stream cannot be applied", exc_info=error)
+        self.fail(ClusterError(f"the stream cannot be applied: {error!r}"))
+
+    def _is_applied(self, delivered: Delivered) -> bool:
+        """Whether the acknowledgement has applied this message. Raises ValueError if the servers have another."""
+        applied = self._unread.pop(delivered.sequence, None)
+        if applied not in (None, delivered.data):
+            raise ValueError(f"message {delivered.sequence:,} is not the one that the servers acknowledged")
+        return applied is not None
+
+    def _apply_accepted(self) -> None:
+        try:
+            sequence = self.machine.sequence + 1
+            while (outgoing := self.proposer.find_accepted(sequence)) and self._needs_no_reading(outgoing):
+                self._unread[sequence] = outgoing.data
+                self._apply(Delivered(sequence, outgoing.data, 0), self._find_own)
+                sequence += 1
+        except Exception as error:
+            self._fail_to_apply(error)
+
+    def _needs_no_reading(self, outgoing: Outgoing) -> bool:
+        """Bursts in one part, with times that do not depend on that of the stream message."""
+        proposals = [pending.proposal for pending in outgoing.pending]
+        if not proposals or outgoing.head.parts > 1 or outgoing.head.kind is not MessageKind.BURSTS:
+            return False
+        if self.failed.done() or self._log.is_behind():
+            return False
+        return max([proposal.micros for proposal in proposals]) <= self.machine.trusted_micros
 
     async def _find_proposals(self, delivered: Delivered) -> FindOwn:
         """Reads the rows of a commit of another node before it is applied."""
@@ -255,7 +292,7 @@ class JetStreamSequencer:
         return head is not None and (head.node, head.incarnation) == (self.node, self.proposer.incarnation)
 
     def _note_read(self, sequence: int) -> None:
-        self._read_to = sequence
+        self._read_to = max(self._read_to, sequence)
         if sequence >= self._target:
             self._caught_up.set()
 
