@@ -3,9 +3,9 @@
 NAME.name.NODE    {"id", "established"}, from each node when it starts, and once a second
 
 A node that serves comes before one that starts; among equals, the lower id does. A node that comes first sends its
-own claim again, and the other stops. A node that has lost its name never claims it again: the winner would stop,
-too. The request when a node starts is not enough: two nodes that start together do not find each other, and
-neither do nodes at both sides of a partition.
+own claim again, and the other stops. A node that has lost its name must not begin to serve: its claim would come
+first, and the winner would stop, too. The request when a node starts is not enough: two nodes that start together
+do not find each other, and neither do nodes at both sides of a partition.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ class NameClaim:
         self.own = Claim(self.own.id, True)
 
     async def send(self) -> None:
-        if not self._lost:
-            await self._stream.broadcast(f"name.{self._node}", self.own)
+        await self._stream.broadcast(f"name.{self._node}", self.own)
 
     async def _on_claim(self, message: Msg) -> None:
         try:
