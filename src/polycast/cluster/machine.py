@@ -154,9 +154,9 @@ class ApplyMachine:
         frame = None
         try:
             if whole and head.kind is MessageKind.FRAME:
-                frame = read_frame(*whole)
+                frame = read_frame(*whole, head.unpacked)
             elif whole:
-                proposals = check_times(own(head, data) or read_body(whole.body))
+                proposals = check_times(own(head, data) or read_body(whole.body, head.unpacked))
         except ForeignMessageError:
             self._parts.pop(head.node, None)
             raise
@@ -229,7 +229,7 @@ class ApplyMachine:
         if head.part < head.parts - 1:
             return None
         del self._frames[head.node]
-        return read_frame(b"".join(parts.found), parts.sequences)
+        return read_frame(b"".join(parts.found), parts.sequences, head.unpacked)
 
     def _collect_parts(self, sequence: int, head: Head, body: memoryview) -> None:
         if sequence == self._missing.get(head.node):

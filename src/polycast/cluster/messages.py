@@ -6,7 +6,8 @@ The head names the node, and the part of the body that this message has: a body 
 is cut into parts, and is applied with the last part. The body has the proposals that a node gathered in one turn
 of its event loop, or a frame of staged rows, or a commit: a proposal that names the frames with its rows by their
 stream sequences. Head and body are MessagePack. The payloads of a burst are two buffers, like a binary column of
-Arrow: the edges between the values as int32, and their bytes.
+Arrow: the edges between the values as int32, and their bytes. A body that gets smaller by it is packed as a frame
+of LZ4, before it is cut.
 
 All nodes skip a message that cannot be read, or whose numbers are out of bounds. That depends on its bytes and its
 stream sequence alone, so all nodes agree.
@@ -35,6 +36,11 @@ MAGIC = b"PC%c" % VERSION
 PREFIX = struct.Struct("<3si")
 MESSAGE_BYTES = 768 * 1024
 """A larger body is cut into parts. The default limit of nats-server is 1 MiB."""
+PACK_BYTES = 1024
+"""Smaller bodies are not packed."""
+LZ4 = pa.Codec("lz4")
+PACKED_AT_MOST = 256
+"""No frame of LZ4 packs better than this. Bounds the memory that a message can claim."""
 EDGE_BYTES = 4
 PARTS_AT_MOST = 4096
 """More than the 2 GiB of a burst."""
@@ -61,6 +67,8 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     kind: MessageKind = MessageKind.BURSTS
     first: int = 0
     """Retention: all nodes remove the offsets below this one."""
+    unpacked: int = 0
+    """Bytes of a body that is packed; 0: it is not."""
 
 
 class BurstColumns(msgspec.Struct, array_like=True):
@@ -125,6 +133,12 @@ def write_frame(frame: StagedFrame) -> bytes:
     return _to_bytes(FrameColumns(*batch, name, before, rows, data, dropped))
 
 
+def pack_body(body: bytes) -> tuple[bytes, int]:
+    """The body as it is sent, and `Head.unpacked`."""
+    packed = LZ4.compress(body, asbytes=True) if len(body) >= PACK_BYTES else body
+    return (packed, len(body)) if len(packed) < len(body) else (body, 0)
+
+
 def cut_body(body: bytes) -> list[memoryview]:
     view = memoryview(body)
     return [view[start : start + MESSAGE_BYTES] for start in range(0, len(body), MESSAGE_BYTES)]
@@ -174,13 +188,28 @@ def check_head(head: Head) -> None:
     numbers = 0 < head.number < NUMBERS_END and 0 < head.incarnation < NUMBERS_END
     if not numbers or not 0 <= head.part < head.parts <= PARTS_AT_MOST or not 0 <= head.first < NUMBERS_END:
         raise ForeignMessageError(f"part {head.part} of {head.parts}, number {head.number}")
+    if not 0 <= head.unpacked <= PACKED_AT_MOST * head.parts * MESSAGE_BYTES:
+        raise ForeignMessageError(f"a body that claims {head.unpacked} bytes")
     if head.kind is MessageKind.COMMIT and head.parts != 1:
         raise ForeignMessageError("a commit in several parts")
 
 
-def read_body(body: bytes | memoryview) -> list[Proposal]:
+def unpack_body(body: bytes | memoryview, unpacked: int) -> bytes | memoryview:
+    if not unpacked:
+        return body
     try:
-        return [_from_proposed(proposed) for proposed in _read_body(body)]
+        with pa.CompressedInputStream(pa.BufferReader(body), "lz4") as stream:
+            found: bytes = stream.read(min(unpacked, PACKED_AT_MOST * len(body)) + 1)
+    except (OSError, pa.ArrowException) as error:
+        raise ForeignMessageError(str(error)) from error
+    if len(found) != unpacked:
+        raise ForeignMessageError(f"a packed body does not have {unpacked:,} bytes")
+    return found
+
+
+def read_body(body: bytes | memoryview, unpacked: int = 0) -> list[Proposal]:
+    try:
+        return [_from_proposed(proposed) for proposed in _read_body(unpack_body(body, unpacked))]
     except _UNREADABLE as error:
         raise ForeignMessageError(str(error)) from error
 
@@ -194,9 +223,9 @@ def check_times(proposals: Sequence[Proposal]) -> Sequence[Proposal]:
     return proposals
 
 
-def read_frame(body: bytes | memoryview, sequences: Sequence[int]) -> StagedFrame:
+def read_frame(body: bytes | memoryview, sequences: Sequence[int], unpacked: int = 0) -> StagedFrame:
     try:
-        found = _read_frame(body)
+        found = _read_frame(unpack_body(body, unpacked))
     except _UNREADABLE as error:
         raise ForeignMessageError(str(error)) from error
     batch = BatchKey(found.owner, found.batch_id)
@@ -209,11 +238,12 @@ def join_frame(messages: Sequence[bytes], sequences: Sequence[int]) -> StagedFra
     first = found[0].head if found else None
     for part, (head, _) in enumerate(found):
         wanted = first and Head(
-            first.node, first.incarnation, first.number + part, part, len(found), MessageKind.FRAME
-        )
+            first.node, first.incarnation, first.number + part, part, len(found), MessageKind.FRAME,
+            unpacked=first.unpacked,
+        )  # fmt: skip
         if head != wanted:
             raise ForeignMessageError("a commit names messages that are not the parts of one frame")
-    return read_frame(b"".join(body for _, body in found), sequences)
+    return read_frame(b"".join(body for _, body in found), sequences, first.unpacked if first else 0)
 
 
 def read_commit(body: bytes | memoryview, sequence: int) -> tuple[Proposed, BulkColumns]:

@@ -16,7 +16,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from polycast.broker import Applied, Proposal, StagedFrame
-from polycast.cluster.messages import Head, MessageKind, cut_body, write_body, write_frame, write_message
+from polycast.cluster.messages import (
+    Head,
+    MessageKind,
+    cut_body,
+    pack_body,
+    write_body,
+    write_frame,
+    write_message,
+)
 from polycast.cluster.stream import ApiError
 from polycast.cluster.tasks import end_tasks
 
@@ -158,11 +166,12 @@ class Proposer:
         return taken
 
     def _cut(self, body: bytes, kind: MessageKind) -> list[Outgoing]:
-        parts = cut_body(body)
+        packed, unpacked = (body, 0) if kind is MessageKind.COMMIT else pack_body(body)
+        parts = cut_body(packed)
         messages = []
         for index, part in enumerate(parts):
             self._number += 1
-            head = Head(self.node, self.incarnation, self._number, index, len(parts), kind)
+            head = Head(self.node, self.incarnation, self._number, index, len(parts), kind, unpacked=unpacked)
             messages.append(Outgoing(head, write_message(head, part)))
         return messages
 
