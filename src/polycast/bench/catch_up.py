@@ -1,17 +1,19 @@
 """Catching up: an empty node joins a cluster whose stream has `stored` messages.
 
-    start three servers and one node, publish the messages once
-    each round:  an empty node joins: from the start of its process until it has applied everything
-                 a bare reader of the same stream (see `stream_reader`), first in every other round
+    start three servers and one node, publish the messages once, and as many bytes to a stream of the reader
+    each round:  an empty node joins: from its first read until it has applied everything, as its log says
+                 a bare reader of its stream (see `stream_reader`), first in every other round
 
-The node's log is compared by offset: it must have as many messages as the first node.
+The start of the node's process is in the CPU time, and not in the time. The node must have as many messages as the
+first node in the end.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, perf_counter, sleep
+from time import monotonic, sleep
 
 from polycast.bench.acked_publishing import fill
 from polycast.bench.cells import Cell
@@ -20,7 +22,8 @@ from polycast.bench.driver_process import run_driver
 from polycast.bench.job import Job, Outcome
 from polycast.bench.log_counters import read_log_counters
 from polycast.bench.report import CellReport
-from polycast.bench.server_cluster import run_servers
+from polycast.bench.server_cluster import SIZE, run_servers
+from polycast.bench.stream_reader import fill_stream
 from polycast.bench.target_process import await_ready, launch, stop, temporary_folder
 from polycast.bench.targets import (
     FENCE_LISTENER,
@@ -40,6 +43,7 @@ NODE, READER = "node", "reader"
 TARGETS = (NODE, READER)
 APPLIED_LIMIT_SECONDS = 600.0
 POLL_SECONDS = 0.01
+CAUGHT_UP = re.compile(r"caught up: .* in ([0-9.]+) s")
 STREAM_BYTES = 1024 * 1024 * 1024
 LISTENERS = (FENCE_LISTENER, METRICS_LISTENER)
 
@@ -73,6 +77,7 @@ def _measure_rounds(
     ):
         ports = read_listening(first.output)
         fill(cell, ports[FENCE_LISTENER])
+        fill_stream(cell, servers[0], SIZE)
         messages = read_log_counters(ports[METRICS_LISTENER]).messages
         job = Job("jetstream", servers[0], servers[0], cell, seconds=0.0, processes=tuple(processes))
         for number in range(rounds):
@@ -91,18 +96,23 @@ def _max_bytes(cell: Cell) -> str:
 
 def _join(cell: Cell, urls: str, home: Path, messages: int) -> Outcome:
     home.mkdir()
-    start = perf_counter()
-    process = launch(node_command(home.name, urls, LISTENERS, home), home)
+    process = launch([*node_command(home.name, urls, LISTENERS, home), "--verbose"], home)
     try:
         output = await_ready(process, home, is_ready, POLL_SECONDS, APPLIED_LIMIT_SECONDS)
         _await_messages(read_listening(output)[METRICS_LISTENER], messages)
-        elapsed = perf_counter() - start
         cpu = measure_cpu_time((process.pid,))._replace(driver=0.0)
-        return Outcome(cell.stored, delivered=cell.stored, elapsed=elapsed, cpu=cpu)
+        return Outcome(cell.stored, delivered=cell.stored, elapsed=_read_seconds(output), cpu=cpu)
     except (PolycastError, OSError) as error:
         return Outcome(error=str(error))
     finally:
         stop(process)
+
+
+def _read_seconds(output: str) -> float:
+    found = CAUGHT_UP.search(output)
+    if not found:
+        raise StartError("the node does not say how long it read the stream")
+    return float(found[1])
 
 
 def _await_messages(port: int, messages: int) -> None:

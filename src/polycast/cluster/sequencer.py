@@ -116,16 +116,19 @@ class JetStreamSequencer:
 
     async def catch_up(self) -> None:
         """Returns when this node has applied what the stream had at its start. Raises what stopped it."""
+        started, before = time.monotonic(), self.machine.sequence
         self._reading = asyncio.create_task(self._read())
         try:
             await self._reach_target()
+            log.info("caught up: %s messages of the stream in %.3f s", f"{self.machine.sequence - before:,}",
+                     time.monotonic() - started)  # fmt: skip
             for check in self.before_serving:
                 await check()
         except BaseException:
             await end_tasks([self._reading])
             raise
-        before, _ = self.machine.proposers.get(self.node, (0, 0))
-        self.proposer.start(max(before + 1, time.time_ns() // 1_000_000))
+        incarnation, _ = self.machine.proposers.get(self.node, (0, 0))
+        self.proposer.start(max(incarnation + 1, time.time_ns() // 1_000_000))
 
     async def _reach_target(self) -> None:
         waiting: asyncio.Future[object] = asyncio.ensure_future(self._caught_up.wait())
