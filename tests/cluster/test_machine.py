@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -19,11 +21,14 @@ from polycast.broker import Ledger, Proposal, StagedFrame
 from polycast.cluster import machine as machine_module
 from polycast.cluster.machine import ApplyMachine, Verdict
 from polycast.cluster.messages import (
+    LZ4,
+    PACK_BYTES,
     PARTS_AT_MOST,
     ForeignMessageError,
     Head,
     MessageKind,
     join_frame,
+    pack_body,
     read_body,
     read_commit,
     read_message,
@@ -213,6 +218,49 @@ def test_a_body_is_read_as_it_was_written() -> None:
     assert [list(burst.messages()) for burst in found.bursts] == [
         list(burst.messages()) for burst in proposal.bursts
     ]
+
+
+def packed(count: int = 300) -> tuple[bytes, int]:
+    return pack_body(write_body([Plan([b"t"] * count, 5, None).propose()]))
+
+
+def test_a_body_that_gets_smaller_is_packed() -> None:
+    body, unpacked = packed()
+    assert len(body) < unpacked == len(write_body([Plan([b"t"] * 300, 5, None).propose()]))
+    [found] = read_body(body, unpacked)
+    assert [message.payload for message in found.bursts[0].messages()] == [b"t 5"] * 300
+    assert pack_body(b"x" * (PACK_BYTES - 1)) == (b"x" * (PACK_BYTES - 1), 0)
+    noise = Random(1).randbytes(5_000)
+    assert pack_body(noise) == (noise, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda body, size: (body, size + 1), "does not have"),
+        (lambda body, size: (body, size - 1), "does not have"),
+        (lambda body, size: (body, 256 * 768 * 1024), "does not have"),
+        (lambda body, size: (body[:-9], size), "Truncated"),
+        (lambda body, size: (b"\0" + body[1:], size), "decompress failed"),
+        (lambda body, size: (b"", size), "does not have"),
+        (lambda body, size: (LZ4.compress(bytes(size), asbytes=True), size), "Expected `array`"),
+    ],
+)
+def test_a_body_that_cannot_be_unpacked_is_skipped_by_all_nodes(
+    change: Callable[[bytes, int], tuple[bytes, int]], reason: str
+) -> None:
+    body, unpacked = change(*packed())
+    node = machine()
+    outcome = node.apply(1, write_message(Head("a", 1, 1, unpacked=unpacked), body))
+    assert outcome.verdict is Verdict.FOREIGN
+    assert reason in outcome.error
+    assert node.foreign == 1
+
+
+@pytest.mark.parametrize("claim", [-1, 2**40])
+def test_a_body_claims_no_more_memory_than_its_message_can_need(claim: int) -> None:
+    outcome = machine().apply(1, write_message(Head("a", 1, 1, unpacked=claim), packed()[0]))
+    assert outcome.error == f"a body that claims {claim} bytes"
 
 
 def test_nodes_agree_on_the_first_offset() -> None:
