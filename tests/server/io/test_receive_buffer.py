@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polycast.model import Block
 from polycast.server.io.receive_buffer import (
     ANONYMOUS_READ_BYTES,
     LARGE_BYTES,
+    READ_BYTES,
     SHARED_BYTES,
     UNAUTHORIZED_READ_BYTES,
     ReceiveBuffer,
@@ -49,18 +52,48 @@ def test_a_long_line_is_scanned_when_it_exceeds_the_limit() -> None:
     assert len(block) == limit
 
 
-def test_slow_reads_become_smaller() -> None:
-    buffer = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
+def read_times(buffer: ReceiveBuffer, times: Sequence[float], full: bool) -> list[int]:
+    """The sizes of the next reads, in KiB."""
     sizes = []
-    for taken in (0.1, 0.1, 0.1, 0.03, 0.02, 0.03, 0.001, 0.001, 0.001, 0.001):
+    for taken in times:
+        received = receive(buffer, bytes(len(buffer.room()) if full else 10))
+        assert received is not None
+        buffer.keep(received, len(received), 0)
         buffer.adapt(taken)
         sizes.append(len(buffer.room()) // 1024)
-    assert sizes == [64, 16, 16, 16, 32, 32, 64, 128, 256, 256]
+    return sizes
+
+
+def test_slow_reads_become_smaller() -> None:
+    buffer = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
+    assert read_times(buffer, [0.1, 0.1, 0.1, 0.03, 0.02, 0.03], full=True) == [64, 16, 16, 16, 32, 32]
+    assert read_times(buffer, [0.001] * 4, full=False) == [64, 128, 256, 256]
+
+
+def test_reads_become_larger_while_there_is_more_to_read_and_they_are_brisk() -> None:
+    buffer = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
+    assert read_times(buffer, [0.001] * 3, full=False) == [256, 256, 256]
+    assert read_times(buffer, [0.003, 0.001, 0.001, 0.003, 0.001], full=True) == [256, 512, 1024, 1024, 2048]
+    assert read_times(buffer, [0.001, 0.005, 0.003, 0.005, 0.005, 0.005], full=True) == [
+        2048, 1024, 1024, 512, 256, 256,
+    ]  # fmt: skip
+    assert read_times(buffer, [0.1], full=True) == [64]
+
+
+def test_a_read_behind_an_incomplete_frame_is_full_when_the_memory_is() -> None:
+    buffer = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
+    read_times(buffer, [0.001] * 3, full=True)
+    received = receive(buffer, bytes(SHARED_BYTES))
+    assert received is not None
+    buffer.keep(received, SHARED_BYTES - 1000, 2000)
+    assert len(buffer.room()) == SHARED_BYTES - 1000
+    received = receive(buffer, bytes(SHARED_BYTES - 1000))
+    assert received is not None and len(received) == SHARED_BYTES
 
 
 def test_a_limit_on_the_size_of_reads() -> None:
     buffer = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
-    assert len(buffer.room()) == SHARED_BYTES
+    assert len(buffer.room()) == READ_BYTES
     buffer.limit_reads(ANONYMOUS_READ_BYTES, UNAUTHORIZED_READ_BYTES)
     assert len(buffer.room()) == UNAUTHORIZED_READ_BYTES
     for _ in range(10):

@@ -25,6 +25,7 @@ from polycast.server.io.partial_frames import COUNTED_BYTES, PartialFrames
 from polycast.server.io.read_scheduler import ReadScheduler
 from polycast.server.io.receive_buffer import (
     ANONYMOUS_READ_BYTES,
+    READ_BYTES,
     SHARED_BYTES,
     UNAUTHORIZED_READ_BYTES,
     ReceiveBuffer,
@@ -315,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._untrusted:
             self._receive_buffer.limit_reads(ANONYMOUS_READ_BYTES, UNAUTHORIZED_READ_BYTES)
         else:
-            self._receive_buffer.limit_reads(SHARED_BYTES, SHARED_BYTES)
+            self._receive_buffer.limit_reads(SHARED_BYTES, READ_BYTES)
         if self._secure and not self.dialed:
             sockets.restore_receive_buffers(self._transport)
 

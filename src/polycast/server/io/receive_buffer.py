@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from polycast.model import Block
 
-SHARED_BYTES = 256 * 1024
-LARGE_BYTES = SHARED_BYTES // 2
+SHARED_BYTES = 2 * 1024 * 1024
+READ_BYTES = 256 * 1024
+"""The first read of a connection. While there is more to read and reads are brisk, they become larger, so that a
+call to send has more messages. Where each message has many subscribers, larger blocks would only leave the
+processor's cache."""
+LARGE_BYTES = 128 * 1024
 """Longer frames get a buffer of their own."""
 FIRST_LARGE_BYTES = 64 * 1024
 SMALLEST_READ_BYTES = 16 * 1024
@@ -24,15 +28,19 @@ UNAUTHORIZED_READ_BYTES = 2 * 1024
 """The largest read from a peer without rights, and the first read from an anonymous one. A token is shorter."""
 LONG_SECONDS, SHORT_SECONDS = 0.05, 0.025
 """A read that takes longer than the first makes the next read smaller; shorter than the second, larger."""
+SLOW_SECONDS, BRISK_SECONDS = 0.004, 0.002
+"""The same for reads of more than READ_BYTES."""
 
 
 class ReceiveBuffer:
     __slots__ = (
         "_filled",
+        "_has_more",
         "_large",
         "_largest_read_bytes",
         "_need",
         "_read_bytes",
+        "_room_bytes",
         "_shared",
         "_tail",
         "_until",
@@ -41,8 +49,11 @@ class ReceiveBuffer:
 
     def __init__(self, shared: memoryview) -> None:
         self._shared = shared
-        self._read_bytes = self._largest_read_bytes = SHARED_BYTES
+        self._read_bytes, self._largest_read_bytes = READ_BYTES, SHARED_BYTES
         """The size of the next read, and its upper limit."""
+        self._room_bytes = 0
+        self._has_more = False
+        """Whether the last read filled its memory."""
         self._tail: Block = b""
         self._large: bytearray | None = None
         self._filled = 0
@@ -77,18 +88,22 @@ class ReceiveBuffer:
             if self._filled == len(self._large):
                 self._grow(memoryview(self._large))
             return memoryview(self._large)[self._filled :]
-        size = len(self._tail)
-        if 0 < size <= LARGE_BYTES:
+        size = len(self._tail) if len(self._tail) <= LARGE_BYTES else 0
+        if size:
             self._shared[:size] = self._tail
-            return self._shared[size : size + self._read_bytes]
-        return self._shared[: self._read_bytes]
+        room = self._shared[size : size + self._read_bytes]
+        self._room_bytes = len(room)
+        return room
 
     def adapt(self, taken: float) -> None:
         """Adapt the size of a read to the seconds that the last one took: no connection may block the others."""
+        size, largest = self._read_bytes, self._largest_read_bytes
         if taken > LONG_SECONDS:
-            self._read_bytes = max(min(SMALLEST_READ_BYTES, self._largest_read_bytes // 8), self._read_bytes // 4)
-        elif taken < SHORT_SECONDS:
-            self._read_bytes = min(self._largest_read_bytes, self._read_bytes * 2)
+            self._read_bytes = max(min(SMALLEST_READ_BYTES, largest // 8), size // 4)
+        elif size > READ_BYTES and taken > SLOW_SECONDS:
+            self._read_bytes = size // 2
+        elif (taken < SHORT_SECONDS and size < READ_BYTES) or (taken < BRISK_SECONDS and self._has_more):
+            self._read_bytes = min(largest, size * 2)
 
     def limit_reads(self, largest: int, first: int) -> None:
         """The next read has at most `first` bytes, every later one at most `largest`."""
@@ -98,6 +113,7 @@ class ReceiveBuffer:
         """The block after a read of `count` bytes; None while a large frame is incomplete."""
         if self._large is not None:
             return self._take_large(count)
+        self._has_more = count == self._room_bytes
         size = len(self._tail)
         if size > LARGE_BYTES:
             return bytes(self._tail) + self._shared[:count]
