@@ -312,11 +312,13 @@ cdef bint fits(const unsigned char *raw, Bytes checksum) noexcept:
     return memcmp(digits, checksum, SHA1_DIGITS) == 0
 
 
-cdef int check_payloads(Py_ssize_t size, const long long[::1] starts, const long long[::1] ends) except -1:
+cdef int check_payloads(Py_ssize_t size, const long long[::1] starts, const long long[::1] ends,
+                        Py_ssize_t first, Py_ssize_t stop) except -1:
+    """Messages from `first` to `stop`, which is at most the number of starts."""
     cdef Py_ssize_t i
     if starts.shape[0] != ends.shape[0]:
         raise ValueError(f"{starts.shape[0]:,} starts and {ends.shape[0]:,} ends")
-    for i in range(starts.shape[0]):
+    for i in range(first, stop):
         if not 0 <= starts[i] <= ends[i] <= size:
             raise ValueError(f"a payload from {starts[i]:,} to {ends[i]:,} in a block of {size:,} bytes")
     return 0
@@ -331,7 +333,7 @@ def digests(block, const long long[::1] starts, const long long[::1] ends):
     cdef char *to = PyBytes_AS_STRING(found)
     view = memoryview(block)
 
-    check_payloads(bytes_of.shape[0], starts, ends)
+    check_payloads(bytes_of.shape[0], starts, ends, 0, count)
     for i in range(0, count - 1, 2):
         write_two(view, base, starts[i], ends[i] - starts[i], starts[i + 1], ends[i + 1] - starts[i + 1], raw)
         put_digits(to + i * SHA1_DIGITS, raw)
@@ -522,19 +524,14 @@ cdef class Pieces:
         return 0
 
     cdef int add_slice(self, Columns columns, Py_ssize_t start, Py_ssize_t stop, quote) except -1:
-        """`columns.run` is where the last slice ended: slices are in order."""
         cdef Py_ssize_t end
         cdef unsigned long long sequence
-        if columns.begin > start:
-            columns.run = columns.begin = 0
         while start < stop:
+            columns.seek(start)
             end = columns.run_ends[columns.run]
-            if start < end:
-                sequence = <unsigned long long> columns.sequences[columns.run] + (start - columns.begin)
-                self.add(columns.topics[columns.run], start, min(end, stop), sequence, quote)
-                start = min(end, stop)
-            if start >= end:
-                columns.run, columns.begin = columns.run + 1, end
+            sequence = <unsigned long long> columns.sequences[columns.run] + (start - columns.begin)
+            self.add(columns.topics[columns.run], start, min(end, stop), sequence, quote)
+            start = min(end, stop)
         return 0
 
 
@@ -543,6 +540,25 @@ cdef class Columns:
 
     cdef list topics, run_ends, sequences
     cdef Py_ssize_t run, begin
+
+    cdef int seek(self, Py_ssize_t message) except -1:
+        """Looks at the run of this message. Slices are in order, with many runs between two of them: the steps
+        from the last run become larger."""
+        cdef Py_ssize_t low, high, middle, step = 1, runs = len(self.run_ends)
+        if message < self.begin:
+            self.run = self.begin = 0
+        low = high = self.run
+        while high < runs and <Py_ssize_t> self.run_ends[high] <= message:
+            low, high, step = high + 1, high + step, 2 * step
+        high = min(high, runs - 1)
+        while low < high:
+            middle = (low + high) // 2
+            if <Py_ssize_t> self.run_ends[middle] <= message:
+                low = middle + 1
+            else:
+                high = middle
+        self.run, self.begin = low, <Py_ssize_t> self.run_ends[low - 1] if low else 0
+        return 0
 
 
 def frames(const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends,
@@ -561,7 +577,6 @@ def frames(const unsigned char[::1] block, const long long[::1] starts, const lo
         raise ValueError("each message has a time")
     if digests.shape[0] != SHA1_DIGITS * starts.shape[0]:
         raise ValueError("a sha1 has 40 digits")
-    check_payloads(block.shape[0], starts, ends)
     runs = len(run_ends)
     if not len(topics) == runs == len(sequences) or (runs and run_ends[runs - 1] != starts.shape[0]):
         raise ValueError(f"runs that do not fit {starts.shape[0]:,} messages")
@@ -569,6 +584,7 @@ def frames(const unsigned char[::1] block, const long long[::1] starts, const lo
     for i in range(0, edges.shape[0], 2):
         if not 0 <= edges[i] <= edges[i + 1] <= starts.shape[0]:
             raise ValueError(f"a slice from {edges[i]:,} to {edges[i + 1]:,} of {starts.shape[0]:,} messages")
+        check_payloads(block.shape[0], starts, ends, edges[i], edges[i + 1])
         pieces.add_slice(columns, edges[i], edges[i + 1], quote)
     for i in range(pieces.count):
         piece = &pieces.piece[i]
