@@ -195,7 +195,11 @@ class Stream:
         return await self.connection.subscribe(f"{self.name}.{subject}", queue=queue, cb=handle)
 
     async def close(self) -> None:
-        await self.connection.close()
+        """nats-py writes what it has not sent, also when the connection is lost."""
+        try:
+            await self.connection.close()
+        except (NatsError, OSError, RuntimeError) as error:  # RuntimeError: uvloop's transport is closed
+            log.debug("the connection is lost: %s", error)
 
 
 def to_info(found: dict[str, Any]) -> StreamInfo:
