@@ -38,6 +38,8 @@ MESSAGE_BYTES = 768 * 1024
 EDGE_BYTES = 4
 PARTS_AT_MOST = 4096
 """More than the 2 GiB of a burst."""
+COMMIT_MESSAGES_AT_MOST = 65_536
+"""A commit is one message. Each frame that it names takes up to 10 bytes; 128 KiB remain for names."""
 NUMBERS_END = 2**63
 TIMES_END = 253_402_300_800 * 10**6
 """The end of the year 9999, in microseconds since the epoch."""

@@ -133,16 +133,28 @@ class SharedStages:
     # -- committing --------------------------------------------------------------------------------------
 
     async def load(self, event: Commit) -> LoadedRows:
-        """The rows of all stages of a commit. Raises StageError if a stage or rows are missing."""
+        """The rows of all stages of a commit. Raises StageError if a stage or rows are missing, or if there are
+        too many frames."""
         await self._reach_end(set(event.names) <= self._batches.get(event.batch, {}).keys())
         stages = self._batches.get(event.batch, {})
         check_stages(event, {name: stage.rows for name, stage in stages.items()}, self._settings.stage_seconds)
         chosen = [stages[name] for name in event.names]
         frames = [sequences for stage in chosen for sequences in stage.frames]
+        self._check_frames(frames)
         parts: list[pa.RecordBatch] = []
         for sequences in frames:
             parts += await self._read(sequences)
         return LoadedRows(parts, frames, sum(stage.size for stage in chosen))
+
+    def _check_frames(self, frames: list[list[int]]) -> None:
+        """Before they are read. All nodes would skip a commit that is too large for one message."""
+        found, limit = sum(map(len, frames)), self._cluster.commit_messages
+        if found > limit:
+            raise StageError(
+                422,
+                f"the frames of the batch are {found:,} messages of the stream, the limit is {limit:,}; stage "
+                "larger frames, of a few MiB each, or commit fewer rows at a time (maxOffsetsPerTrigger)",
+            )
 
     async def _reach_end(self, known: bool) -> None:
         """Applies the stream up to its end: another node may have staged rows a moment ago, or begun a stage anew.
