@@ -34,9 +34,10 @@ class Place:
             "--set=cluster.max_bytes=4MiB",
         ]
 
-    def node(self, name: str, *more: str, data: str = "", module: str = "polycast") -> Broker:
+    def node(self, name: str, *more: str, data: str = "", options: str = "", module: str = "polycast") -> Broker:
         flags = [*self.flags(name), WRITTEN_AT_ONCE, *more]
-        return Broker(*flags, listen=LISTEN, data=self.folder / (data or name), module=module)
+        folder = self.folder / (data or name)
+        return Broker(*flags, listen=LISTEN, options=options, data=folder, module=module)
 
     def single(self, name: str) -> Broker:
         return Broker(WRITTEN_AT_ONCE, listen=LISTEN, data=self.folder / name)
