@@ -116,6 +116,8 @@ def test_metrics_and_listings_name_the_node(nodes: tuple[Broker, Broker]) -> Non
         assert {name: value(first, name) for name in expected} == expected
         wait_for(lambda: value(first, "stream_sequence") == value(second, "stream_sequence"), "the same stream")
         assert page(first, "/readyz") == (200, "ready\n")
+        assert value(first, "proposals_total") > value(second, "proposals_total") == 0
+        assert value(first, "proposals_pending") == 0
 
         def listed() -> bool:
             found = send_request(first, "polycast/topics", {"topic": "t"})
