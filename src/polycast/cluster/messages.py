@@ -30,7 +30,8 @@ from polycast.log.write.bulk import Bulk, from_stream, to_bulk
 from polycast.log.write.bulk import to_columns as join_columns
 from polycast.model import BatchKey, Burst, Format
 
-VERSION = 1
+VERSION = 2
+"""Of the messages, and of the rules by which they are applied. Nodes of another version do not join the stream."""
 MAGIC = b"PC%c" % VERSION
 PREFIX = struct.Struct("<3si")
 MESSAGE_BYTES = 768 * 1024
