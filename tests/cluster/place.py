@@ -34,8 +34,10 @@ class Place:
             "--set=cluster.max_bytes=4MiB",
         ]
 
-    def node(self, name: str, *more: str, data: str = "") -> Broker:
-        return Broker(*self.flags(name), WRITTEN_AT_ONCE, *more, listen=LISTEN, data=self.folder / (data or name))
+    def node(self, name: str, *more: str, data: str = "", options: str = "", module: str = "polycast") -> Broker:
+        flags = [*self.flags(name), WRITTEN_AT_ONCE, *more]
+        folder = self.folder / (data or name)
+        return Broker(*flags, listen=LISTEN, options=options, data=folder, module=module)
 
     def single(self, name: str) -> Broker:
         return Broker(WRITTEN_AT_ONCE, listen=LISTEN, data=self.folder / name)

@@ -116,6 +116,8 @@ def test_metrics_and_listings_name_the_node(nodes: tuple[Broker, Broker]) -> Non
         assert {name: value(first, name) for name in expected} == expected
         wait_for(lambda: value(first, "stream_sequence") == value(second, "stream_sequence"), "the same stream")
         assert page(first, "/readyz") == (200, "ready\n")
+        assert value(first, "proposals_total") > value(second, "proposals_total") == 0
+        assert value(first, "proposals_pending") == 0
 
         def listed() -> bool:
             found = send_request(first, "polycast/topics", {"topic": "t"})
@@ -152,3 +154,10 @@ def test_without_servers_a_node_says_so_soon(nodes: tuple[Broker, Broker], serve
     servers.start(0)
     wait_for(lambda: page(first, "/readyz") == (200, "ready\n"), "a leader again", PATIENCE)
     assert value(first, "leaderless_seconds") == 0
+
+
+def test_a_node_without_servers_stops_cleanly(nodes: tuple[Broker, Broker], servers: Servers) -> None:
+    """With a request to the servers that was never sent."""
+    servers.kill(0)
+    wait_for(lambda: "error" in send_request(nodes[0], "polycast/cluster")["stream"], "a node without servers")
+    assert nodes[0].stop() == 0, nodes[0].log()

@@ -9,6 +9,7 @@ import threading
 import urllib.request
 
 import msgspec
+import pytest
 
 from cluster.machine_rig import Plan
 from cluster.place import Place, send, wait_level
@@ -19,7 +20,7 @@ from kit.nats import Servers
 from kit.program import polycast
 from kit.subscribers import send_request
 from kit.wire import GUARD_SECONDS, wait_for
-from polycast.cluster.messages import Head, MessageKind, write_body, write_message
+from polycast.cluster.messages import VERSION, Head, MessageKind, write_body, write_message
 
 NEVER = write_body([Plan([b"t"], 2**44, None).propose()])
 FUTURE = msgspec.msgpack.encode([["other", 0, ["o", "b"], 1, False, [], ["hermod", [[10**6]]]]])
@@ -115,19 +116,46 @@ def test_refusals_change_nothing(place: Place) -> None:
     assert "was not created by Polycast" in place.refusal("d", f"--set=cluster.stream={place.stream}X")
 
 
-def test_a_node_of_another_format_changes_nothing(place: Place) -> None:
-    with place.node("a") as node:
-        send(node, "t", b"1")
+def set_format(place: Place, number: int) -> None:
+    """The format of messages that the stream names."""
     config = place.config()
     agreed = json.loads(config["metadata"]["polycast.agreed"])
-    config["metadata"]["polycast.agreed"] = json.dumps(agreed | {"format": "99"})
+    assert agreed["format"] == str(VERSION)
+    config["metadata"]["polycast.agreed"] = json.dumps(agreed | {"format": str(number)})
     place.call(f"$JS.API.STREAM.UPDATE.{place.stream}", json.dumps(config).encode())
+
+
+@pytest.mark.parametrize("number", [VERSION - 1, 99])
+def test_a_node_of_another_format_changes_nothing(place: Place, number: int) -> None:
+    with place.node("a") as node:
+        send(node, "t", b"1")
+    set_format(place, number)
     for name in ("a", "b"):
         refused = place.refusal(name)
-        assert f"the stream has messages of format 99, this node writes {agreed['format']}" in refused
+        assert f"the stream has messages of format {number}, this node writes {VERSION}" in refused
         assert "all nodes of a cluster run the same version" in refused
+        assert ("to upgrade all of them" in refused) == (number < VERSION)
     assert not (place.folder / "b" / "log").exists()
     assert place.table("a")["payload"].to_pylist() == [b"1"]
+
+
+def test_a_cluster_of_an_older_format_is_upgraded(place: Place) -> None:
+    with place.node("a") as first:
+        with place.node("b"):
+            send(first, "t", b"1")
+            wait_level(first, 2)
+        send(first, "t", b"2")
+    set_format(place, VERSION - 1)
+    assert "to upgrade all of them" in place.refusal("a")
+    done = place.restore("a", "--yes", "--replace")
+    assert done.code == 0, done
+    with place.node("a") as first, place.node("b") as second, place.node("new"):
+        send(second, "t", b"3")
+        wait_level(first, 3)
+    assert place.table("a")["payload"].to_pylist() == [b"1", b"2", b"3"]
+    assert place.table("a")["sequence"].to_pylist() == [0, 1, 2]
+    assert place.table("a").equals(place.table("b"))
+    assert place.table("a").equals(place.table("new"))
 
 
 def test_servers_that_cannot_be_used(place: Place) -> None:

@@ -24,6 +24,7 @@ from polycast.cluster.messages import (
     LZ4,
     PACK_BYTES,
     PARTS_AT_MOST,
+    VERSION,
     ForeignMessageError,
     Head,
     MessageKind,
@@ -100,11 +101,14 @@ def _starts_incarnation(rows: list[bytes], which: int) -> bool:
 def test_foreign_messages_are_counted_and_change_the_chain_alike() -> None:
     one, two = machine(), machine()
     head = write_message(Head("a", 1, 1), b"\xc1")
+    whole = write_message(Head("a", 1, 1), BODY)
+    older, newer = (b"PC%c" % number + whole[3:] for number in (VERSION - 1, VERSION + 1))
     for node in (one, two):
-        for sequence, data in enumerate((b"", b"hello", b"PC\x02....", head), 1):
+        for sequence, data in enumerate((b"", b"hello", older, newer, head), 1):
             assert node.apply(sequence, data).verdict is Verdict.FOREIGN
+        assert node.apply(6, whole).verdict is Verdict.APPLIED
     assert one.position == two.position
-    assert one.foreign == 4
+    assert one.foreign == 5
 
 
 BODY = write_body([Plan([b"t"], 1, None).propose()])
@@ -190,6 +194,34 @@ def test_parts_that_no_node_accepted_are_not_collected_after_a_restart() -> None
     assert (last.verdict, len(last.applied)) == (Verdict.APPLIED, 1)
     node.apply(4, rows[3])
     assert again.position == node.position
+
+
+def test_the_chain_of_this_format() -> None:
+    """Nodes of two versions share a stream only if both write and apply messages in the same way. If this chain
+    changes, they do not: raise `VERSION`, and say so in the changelog."""
+
+    def body(topics: bytes, seconds: int, batch: BatchKey | None = None) -> bytes:
+        return write_body([Plan([b"%c" % topic for topic in topics], seconds, batch).propose()])
+
+    batch, parts, stamp = BatchKey("me", "x"), body(b"abc", 2), 1_000
+    rows = [
+        write_message(Head("a", 1, 1), body(b"tut", 1, batch)),
+        b"hello",
+        write_message(Head("b", 1, 1, 0, 2), parts[:9]),
+        write_message(Head("a", 1, 3), body(b"t", 2)),  # ignored
+        write_message(Head("b", 1, 2, 1, 2), parts[9:]),
+        write_message(Head("a", 1, 2), body(b"t", 3, batch)),  # known
+        write_message(Head("a", 1, 3, first=4), body(b"t", stamp + 1_000)),  # a clock far ahead
+        write_message(Head("a", 1, 4), body(b"t", -1)),  # no such time
+        write_message(Head("a", 1, 4, kind=MessageKind.FRAME), write_frame(StagedFrame(batch, "s", 0, 1, b"?"))),
+        write_message(Head("b", 2, 1), body(b"defghij", 4)),  # more topics than are remembered
+        write_message(Head("b", 1, 3), body(b"t", 5)),  # of the incarnation before
+        write_message(Head("a", 1, 5), body(b"tu", 6, BatchKey("me", "y"))),
+    ]
+    node = machine()
+    found = [node.apply(sequence, row, stamp=stamp * 10**6) for sequence, row in enumerate(rows, 1)]
+    assert [outcome.verdict.name[0] for outcome in found] == list("AFPIAAAFAAIA")
+    assert (VERSION, node.chain) == (2, "3df07b40ddfd92751fbb72a0d7a921ee")
 
 
 def test_a_clock_far_ahead_does_not_move_the_time_of_all_nodes() -> None:

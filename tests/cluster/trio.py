@@ -122,4 +122,4 @@ def read_table(folder: Path) -> pa.Table:
             parts += [batch for batch in stream if batch.num_rows]
     tables = [pa.Table.from_batches(parts).replace_schema_metadata()] if parts else []
     tables += [pq.read_table(path).replace_schema_metadata() for path in folder.glob("*.parquet")]
-    return pa.concat_tables(tables).sort_by("offset")
+    return pa.concat_tables(tables or [pa.table({"offset": pa.array([], pa.int64())})]).sort_by("offset")

@@ -13,6 +13,8 @@ import pytest
 
 from kit.broker import Broker
 from kit.http import get, read_response
+from kit.metrics import read_metrics
+from kit.nats import Servers
 from kit.pages import ROOT
 from polycast.server.observe.metrics import Declaration, Metric, metrics_of
 from polycast.server.stats.counters import Build, Counters, NodeInfo, NodeTotals, Process, Progress, Times, Totals
@@ -23,8 +25,10 @@ SELECTOR = re.compile(r"\b((?:polycast|process)_[a-z_]+)(?:\{([^}]*)\})?")
 LABEL = re.compile(r"(\w+) *(?:=~|!~|!=|=)")
 GROUPED = re.compile(r"\bby \(([^)]*)\)")
 FUNCTION = re.compile(r"\b([a-z_]+)\(")
-FUNCTIONS = {"rate", "increase", "delta", "sum", "histogram_quantile", "predict_linear", "time"}
+FUNCTIONS = {"rate", "increase", "delta", "sum", "max", "histogram_quantile", "predict_linear", "time"}
 OF_THE_SCRAPE = {"instance", "job"}
+CLUSTER = "polycast_cluster_"
+DASHBOARD_COLUMNS = 24
 
 
 def series() -> dict[str, Metric]:
@@ -43,8 +47,9 @@ def alerts() -> dict[str, str]:
 
 
 def queries() -> list[str]:
+    """A row of the dashboard has none."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
-    return [target["expr"] for panel in panels for target in panel["targets"]]
+    return [target["expr"] for panel in panels for target in panel.get("targets", ())]
 
 
 def problems_of(expression: str) -> Iterator[str]:
@@ -90,6 +95,38 @@ def test_the_summary_of_an_alert_uses_labels_that_it_has() -> None:
 
 def test_the_dashboard() -> None:
     assert {query: found for query in queries() if (found := list(problems_of(query)))} == {}
+
+
+def test_panels_do_not_overlap() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    places = [panel["gridPos"] for panel in panels]
+    cells = [
+        (x, y)
+        for at in places
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < DASHBOARD_COLUMNS
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_a_node_exports_the_cluster_metrics_of_the_dashboard_and_the_alerts(tmp_path: Path) -> None:
+    """The dashboard has all of them."""
+    with (
+        Servers(tmp_path / "nats", 1) as servers,
+        Broker(f"--cluster={servers.urls}", "--node=a", listen=("http",), data=tmp_path / "a") as node,
+        node.connect("http") as peer,
+    ):
+        peer.send(get("/metrics"))
+        families = read_metrics(read_response(peer).body.decode())
+    exported = {name for name, family in families.items() if name.startswith(CLUSTER) and family.samples}
+    shown, watched = (
+        {name for text in texts for name, _ in SELECTOR.findall(text) if name.startswith(CLUSTER)}
+        for texts in (queries(), alerts().values())
+    )
+    assert shown == exported
+    assert watched and watched <= exported
 
 
 def test_the_check_finds_mistakes() -> None:

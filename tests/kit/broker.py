@@ -23,7 +23,8 @@ class Broker:
 
     It has a log if it gets a folder. Its own events are off by default, so that the offsets and topics of a test
     are those of the test's messages. A `fresh` one is started as users start it, for
-    tests of what a process takes, or how it begins and ends; any other is forked, which is many times faster.
+    tests of what a process takes, or how it begins and ends; any other is forked, which is many times faster, and
+    may run another module than `polycast`.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Broker:
         data: Path | None = None,
         events: bool = False,
         fresh: bool = False,
+        module: str = "polycast",
     ) -> None:
         flags = [f"--listen={name}=tcp://127.0.0.1:0{options}" for name in listen]
         flags.append(f"--data={data}" if data else "--no-log")
@@ -41,6 +43,7 @@ class Broker:
         flags.append("--set=log.keep_free=0")  # how full the disk of this machine is, is no matter of a test
         self._command = ["serve", *flags, *arguments]
         self._fresh = fresh
+        self._module = module
         handle, path = tempfile.mkstemp(prefix="polycast-test-")
         os.close(handle)
         self._stderr = Path(path)
@@ -53,7 +56,7 @@ class Broker:
 
     def __enter__(self) -> Broker:
         with self._stderr.open("w") as stderr:
-            self.process = (start if self._fresh else fork)(self._command, clean_environment(), stderr)
+            self.process = self._start(stderr)
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line == "ready\n":
@@ -65,6 +68,11 @@ class Broker:
         self.kill()
         self.process.stdout.close()
         raise AssertionError(f"the broker did not start: {self.log()}")
+
+    def _start(self, stderr: IO[str]) -> subprocess.Popen[str] | ForkedBroker:
+        if self._fresh:
+            return start(self._command, clean_environment(), stderr)
+        return fork(self._command, clean_environment(), stderr, self._module)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -110,7 +118,7 @@ class Broker:
         return Peer(place.removeprefix("ipc://"))
 
 
-def start(arguments: list[str], env: Mapping[str, str], stderr: IO[str]) -> subprocess.Popen[str] | ForkedBroker:
+def start(arguments: list[str], env: Mapping[str, str], stderr: IO[str]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "polycast", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=env)
 

@@ -142,6 +142,8 @@ class ClusterSequencer(Sequencer, Protocol):
     node: str
     proposed: int
     """The number of proposals of this node."""
+    commit_messages: int
+    """How many messages of the replicated log, with staged frames, a commit can name."""
 
     def attach(self, ledger: Ledger, on_remote: OnRemote, on_own: OnOwn, on_turn: Callable[[], None]) -> None:
         """`on_remote` gets what other nodes proposed; `on_own` applies one proposal of this node; `on_turn` is

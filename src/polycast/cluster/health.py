@@ -29,6 +29,8 @@ class NodeProgress(NamedTuple):
     pending_bytes: int
     unaccepted_seconds: float
     foreign: int
+    proposed: int = 0
+    """All proposals since the start."""
 
 
 class ClusterHealth:
@@ -60,6 +62,7 @@ class ClusterHealth:
             proposer.pending_bytes,
             proposer.unaccepted_seconds,
             sequencer.foreign,
+            sequencer.proposed,
         )
         found.nodes = lambda: len(recent.nodes()) + 1
         return found
@@ -84,6 +87,7 @@ class ClusterHealth:
             cluster_stream_sequence=max(self._last, progress.applied),
             cluster_applied_sequence=progress.applied,
             cluster_lag=max(0, self._last - progress.applied),
+            cluster_proposals=progress.proposed,
             cluster_proposals_pending=progress.proposals,
             cluster_pending_bytes=progress.pending_bytes,
             cluster_unaccepted_seconds=round(progress.unaccepted_seconds, 3),

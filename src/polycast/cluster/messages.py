@@ -31,7 +31,8 @@ from polycast.log.write.bulk import Bulk, from_stream, to_bulk
 from polycast.log.write.bulk import to_columns as join_columns
 from polycast.model import BatchKey, Burst, Format
 
-VERSION = 1
+VERSION = 2
+"""Of the messages, and of the rules by which they are applied. Nodes of another version do not join the stream."""
 MAGIC = b"PC%c" % VERSION
 PREFIX = struct.Struct("<3si")
 MESSAGE_BYTES = 768 * 1024
@@ -44,6 +45,8 @@ PACKED_AT_MOST = 256
 EDGE_BYTES = 4
 PARTS_AT_MOST = 4096
 """More than the 2 GiB of a burst."""
+COMMIT_MESSAGES_AT_MOST = 65_536
+"""A commit is one message. Each frame that it names takes up to 10 bytes; 128 KiB remain for names."""
 NUMBERS_END = 2**63
 TIMES_END = 253_402_300_800 * 10**6
 """The end of the year 9999, in microseconds since the epoch."""

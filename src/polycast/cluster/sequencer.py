@@ -16,7 +16,7 @@ from polycast.broker import Applied, Ledger, Proposal, StagedFrame
 from polycast.broker.sequencer import OnOwn, OnRemote
 from polycast.cluster.frames import read_commit_rows, read_frame
 from polycast.cluster.machine import ApplyMachine, FindOwn, StreamOutcome, Verdict
-from polycast.cluster.messages import ForeignMessageError, Head, MessageKind, read_message
+from polycast.cluster.messages import COMMIT_MESSAGES_AT_MOST, ForeignMessageError, Head, MessageKind, read_message
 from polycast.cluster.proposer import OnApplied, Outgoing, Proposer
 from polycast.cluster.reader import Delivered, RemovedError, StreamReader
 from polycast.cluster.stream import Stream, StreamInfo
@@ -37,6 +37,8 @@ WARN_SECONDS = 60.0
 
 
 class JetStreamSequencer:
+    commit_messages = COMMIT_MESSAGES_AT_MOST
+
     def __init__(self, node: str, stream: Stream, node_log: Log, pending_bytes: int, info: StreamInfo) -> None:
         """`info`: of the stream at the start."""
         self.node = node

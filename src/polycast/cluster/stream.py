@@ -195,7 +195,11 @@ class Stream:
         return await self.connection.subscribe(f"{self.name}.{subject}", queue=queue, cb=handle)
 
     async def close(self) -> None:
-        await self.connection.close()
+        """nats-py writes what it has not sent, also when the connection is lost."""
+        try:
+            await self.connection.close()
+        except (NatsError, OSError, RuntimeError) as error:  # RuntimeError: uvloop's transport is closed
+            log.debug("the connection is lost: %s", error)
 
 
 def to_info(found: dict[str, Any]) -> StreamInfo:
@@ -249,7 +253,13 @@ def check_agreed(info: StreamInfo, agreed: Agreed) -> None:
     """Raises StartError if this node would apply messages differently."""
     if info.agreed.format != agreed.format:
         text = f"the stream has messages of format {info.agreed.format}, this node writes {agreed.format}"
-        raise StartError(text, "all nodes of a cluster run the same version of Polycast")
+        hint = "all nodes of a cluster run the same version of Polycast"
+        if info.agreed.format.isdecimal() and int(info.agreed.format) < VERSION:
+            hint += (
+                "; to upgrade all of them, stop all nodes, run `polycast cluster restore --yes --replace` with "
+                "this version at the node with the highest sequence, and start all nodes"
+            )
+        raise StartError(text, hint)
     for field, setting in AGREED_SETTINGS.items():
         mine, theirs = getattr(agreed, field), getattr(info.agreed, field)
         if mine != theirs:

@@ -103,6 +103,7 @@ NAMES = {
     "cluster_stream_sequence": "polycast_cluster_stream_sequence",
     "cluster_applied_sequence": "polycast_cluster_applied_sequence",
     "cluster_lag": "polycast_cluster_lag",
+    "cluster_proposals": "polycast_cluster_proposals_total",
     "cluster_proposals_pending": "polycast_cluster_proposals_pending",
     "cluster_pending_bytes": "polycast_cluster_pending_bytes",
     "cluster_unaccepted_seconds": "polycast_cluster_unaccepted_seconds",

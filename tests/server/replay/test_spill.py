@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,68 +10,19 @@ import pytest
 
 from kit import hermod, ubre
 from kit.broker import Broker
-from kit.flow import KIB, MIB, Reading, resident_bytes
+from kit.flow import MIB, resident_bytes
 from kit.frames import pub
 from kit.hermod import expect_no_more
-from kit.replay import Delivered, handshake, publish, read_messages, subscribe, total, wait_for_total
-from kit.subscribers import LISTEN, SUBSCRIBERS, SubscriberKind, send_request, subscriptions, wait_until_subscribed
-from kit.wire import Peer, wait_for
-
-QUEUE_BYTES = 64 * KIB
-PIECE_BYTES = 16 * KIB
-SMALL_QUEUE = f"--set=limits.queue_bytes={QUEUE_BYTES}"
-TRIES = 4000
-"""More pieces than a socket can buffer."""
+from kit.replay import Delivered, handshake, read_messages, subscribe, total, wait_for_total
+from kit.spilled import SMALL_QUEUE, TRIES, NumberedPublisher, expect_all, payload
+from kit.subscribers import LISTEN, SUBSCRIBERS, send_request, subscriptions, wait_until_subscribed
+from kit.wire import wait_for
 
 
 @pytest.fixture
 def spilling(tmp_path: Path) -> Iterator[Broker]:
     with Broker(SMALL_QUEUE, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker:
         yield broker
-
-
-def payload(number: int) -> bytes:
-    return b"%08d" % number * (PIECE_BYTES // 8)
-
-
-class NumberedPublisher:
-    """Publishes numbered messages and counts them."""
-
-    def __init__(self, broker: Broker, topic: str = "flow") -> None:
-        self._broker = broker
-        self._topic = topic
-        self._peer = broker.connect("hermod.pub")
-        self.count = 0
-
-    def __enter__(self) -> NumberedPublisher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._peer.close()
-
-    def publish(self, count: int) -> None:
-        numbers = range(self.count, self.count + count)
-        publish(self._peer, [(self._topic, payload(number)) for number in numbers])
-        self.count += count
-
-    def publish_until_spilled(self, spilled: int = 1) -> None:
-        """Then publishes a few more."""
-        while total(self._broker, "subscribers_spilled_total") < spilled:
-            assert self.count < TRIES
-            self.publish(20)
-        self.publish(100)
-
-
-def expect_all(kind: SubscriberKind, peer: Peer, numbers: range, topic: str = "flow") -> None:
-    """Receives exactly these messages next."""
-    peer.socket.setsockopt(
-        socket.SOL_SOCKET, socket.SO_RCVBUF, MIB
-    )  # from here on, the subscriber reads as fast as it can
-    wanted = b"".join(kind.frame(topic, number, payload(number)) for number in numbers)
-    found = Reading(peer, len(wanted)).finish()
-    peer.read = found[len(wanted) :]
-    assert len(found) >= len(wanted), f"{len(found):,} of {len(wanted):,} bytes came"
-    assert found[: len(wanted)] == wanted
 
 
 @pytest.mark.parametrize("name", SUBSCRIBERS)

@@ -25,6 +25,8 @@ from polycast.server.staging.stages import Stages, check_stages
 
 log = logging.getLogger("polycast.stages")
 
+AGAIN_SECONDS = 0.2
+
 
 @dataclass(slots=True, eq=False)
 class SharedStage:
@@ -131,25 +133,42 @@ class SharedStages:
     # -- committing --------------------------------------------------------------------------------------
 
     async def load(self, event: Commit) -> LoadedRows:
-        """The rows of all stages of a commit. Raises StageError if a stage or rows are missing."""
-        if not set(event.names) <= self._batches.get(event.batch, {}).keys():
-            await self._reach_end()
+        """The rows of all stages of a commit. Raises StageError if a stage or rows are missing, or if there are
+        too many frames."""
+        await self._reach_end(set(event.names) <= self._batches.get(event.batch, {}).keys())
         stages = self._batches.get(event.batch, {})
         check_stages(event, {name: stage.rows for name, stage in stages.items()}, self._settings.stage_seconds)
         chosen = [stages[name] for name in event.names]
         frames = [sequences for stage in chosen for sequences in stage.frames]
+        self._check_frames(frames)
         parts: list[pa.RecordBatch] = []
         for sequences in frames:
             parts += await self._read(sequences)
         return LoadedRows(parts, frames, sum(stage.size for stage in chosen))
 
-    async def _reach_end(self) -> None:
-        """Applies the stream up to its end: another node may have staged rows a moment ago. The error is not 503,
-        after which clients wait for the end of the connection."""
-        try:
-            await self._cluster.reach_end()
-        except PolycastError as error:
-            raise StageError(500, f"the servers of the cluster do not respond: {error}") from error
+    def _check_frames(self, frames: list[list[int]]) -> None:
+        """Before they are read. All nodes would skip a commit that is too large for one message."""
+        found, limit = sum(map(len, frames)), self._cluster.commit_messages
+        if found > limit:
+            raise StageError(
+                422,
+                f"the frames of the batch are {found:,} messages of the stream, the limit is {limit:,}; stage "
+                "larger frames, of a few MiB each, or commit fewer rows at a time (maxOffsetsPerTrigger)",
+            )
+
+    async def _reach_end(self, known: bool) -> None:
+        """Applies the stream up to its end: another node may have staged rows a moment ago, or begun a stage anew.
+
+        Without servers, the commit of known stages waits for them, as it would for their frames. Other stages may
+        exist nowhere. The error is not 503, after which clients wait for the end of the connection."""
+        while True:
+            try:
+                await self._cluster.reach_end()
+                return
+            except PolycastError as error:
+                if not known:
+                    raise StageError(500, f"the servers of the cluster do not respond: {error}") from error
+            await asyncio.sleep(AGAIN_SECONDS)
 
     async def _read(self, sequences: list[int]) -> list[pa.RecordBatch]:
         try:

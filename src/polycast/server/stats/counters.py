@@ -139,6 +139,7 @@ class NodeTotals:
         "sequence", "stream sequence of the last message that the node has applied", kind="gauge"
     )
     cluster_lag: int = counter("lag", "messages of the stream that the node has not applied", kind="gauge")
+    cluster_proposals: int = counter("proposals", "proposals of the node: bursts and commits")
     cluster_proposals_pending: int = counter(
         "proposals", "proposals of the node that are not applied yet", kind="gauge"
     )
