@@ -42,13 +42,13 @@ def main(arguments: argparse.Namespace) -> None:
         console.print(
             f"{arguments.rows:,} rows of 100 bytes, {MASTER}, {arguments.rounds} rounds after one to warm up"
         )
-        if chosen := _choose(COMPARISONS, arguments):
+        if chosen := choose(COMPARISONS, arguments):
             data = BenchData(spark, folder / "rows" / "log", folder / "parquet", folder / "scratch")
             write_log(data.log, arguments.rows)
             data.log_rows().write.option("compression", "zstd").parquet(str(data.parquet))
-            found["cells"] = [_measure(each, data, arguments) for each in chosen]
-        if chosen := _choose(REMOTE_COMPARISONS, arguments):
-            found["remote"] = _measure_remote(chosen, spark, folder, arguments)
+            found["cells"] = [measure(each, data, arguments) for each in chosen]
+        if chosen := choose(REMOTE_COMPARISONS, arguments):
+            found["remote"] = measure_remote(chosen, spark, folder, arguments)
         if not arguments.cell or "live" in arguments.cell:
             found["live"] = _measure_broker(spark, folder, arguments.rounds)
     _show(found)
@@ -57,11 +57,11 @@ def main(arguments: argparse.Namespace) -> None:
     spark.stop()
 
 
-def _choose(comparisons: Sequence[Comparison], arguments: argparse.Namespace) -> list[Comparison]:
+def choose(comparisons: Sequence[Comparison], arguments: argparse.Namespace) -> list[Comparison]:
     return [each for each in comparisons if not arguments.cell or each.name in arguments.cell]
 
 
-def _measure(comparison: Comparison, data: BenchData, arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(comparison: Comparison, data: BenchData, arguments: argparse.Namespace) -> dict[str, Any]:
     ours: list[float] = []
     baseline: list[float] = []
     for number in range(arguments.rounds + 1):
@@ -82,7 +82,7 @@ def _measure(comparison: Comparison, data: BenchData, arguments: argparse.Namesp
     }
 
 
-def _measure_remote(
+def measure_remote(
     chosen: Sequence[Comparison], spark: SparkSession, folder: Path, arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """The folder is read while its broker runs. The broker does not seal: all rounds read the same hot segment."""
@@ -91,7 +91,7 @@ def _measure_remote(
     write_log(log, arguments.rows, HOT_ROWS)
     with broker(home, ["log.seal=false"]) as addresses:
         data = BenchData(spark, log, folder / "parquet", folder / "scratch", addresses["hermod.pub"])
-        return [_measure(each, data, arguments) for each in chosen]
+        return [measure(each, data, arguments) for each in chosen]
 
 
 def _measure_broker(spark: SparkSession, folder: Path, rounds: int) -> dict[str, Any]:
