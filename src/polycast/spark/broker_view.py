@@ -1,9 +1,15 @@
-"""Reads the log through a broker, for workers that cannot access its files. Each task requests its own rows."""
+"""Reads the log through a broker, for workers that cannot access its files. Each task requests its own rows.
+
+The broker sends row groups of sealed segments as they are in the file, and the task decodes and verifies them. If
+that fails, the task requests the same rows decoded: the broker reads the file again, and reports what is damaged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,12 +19,15 @@ from polycast.broker import requests
 from polycast.client.connect import to_client_session
 from polycast.client.connection import ClientConnection
 from polycast.dialects.client_requests import to_body
-from polycast.errors import RefusedError, RemoteError
+from polycast.errors import LogDamageError, RefusedError, RemoteError
 from polycast.log.files.format import KEY, SCHEMA, Gap
+from polycast.log.files.sealed import SealedReader
 from polycast.log.read.catalog import SegmentPart
-from polycast.log.read.query import OffsetRange, RowFilter, matching_rows
+from polycast.log.read.query import BATCH_ROWS, OffsetRange, RowFilter, matching_rows
 from polycast.model import Pattern
 from polycast.spark.brokers import STOPPING, Brokers
+
+log = logging.getLogger("polycast.spark")
 
 STRETCH_OFFSETS = 100_000
 """Offsets per piece: the broker does not expose its segments."""
@@ -32,6 +41,8 @@ class RowsHeader(msgspec.Struct):
 
     next: int
     skipped: list[Gap]
+    row_groups: list[int] = []
+    """The response has their bytes in place of rows."""
 
 
 class BrokerView:
@@ -86,17 +97,33 @@ class BrokerView:
         on_skipped: Callable[[Gap], None],
     ) -> Iterator[pa.RecordBatch]:
         needed = [name for name in SCHEMA.names if name in {*columns, *wanted.columns, "offset"}]
-        for each in ranges:
-            offset = each.first
-            while offset < each.next:
-                header, batches = self._rows(offset, each.next, needed, wanted)
-                for gap in header.skipped:
-                    on_skipped(gap)
-                for batch in batches:
-                    rows = matching_rows(batch, wanted)
-                    if rows.num_rows:
-                        yield rows.select(columns)
-                offset = header.next
+        for first, after in join_ranges(ranges):
+            for batch in self._batches(first, after, needed, wanted, on_skipped):
+                rows = matching_rows(batch, wanted)
+                if rows.num_rows:
+                    yield rows.select(columns)
+
+    def _batches(
+        self, first: int, after: int, columns: list[str], wanted: RowFilter, on_skipped: Callable[[Gap], None]
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows of a range, or those that match the patterns."""
+        damaged = False
+        while first < after:
+            header, batches = self._rows(first, after, columns, wanted, not damaged)
+            for gap in header.skipped:
+                on_skipped(gap)
+            damaged = False
+            if not header.row_groups:
+                yield from batches
+                first = header.next
+                continue
+            try:
+                for end, batch in decode(header.row_groups, batches, columns, first, after):
+                    yield batch
+                    first = end
+            except LogDamageError as error:
+                log.warning("%s; the broker reads these rows itself", error)
+                damaged = True
 
     def close(self) -> None:
         if self._client:
@@ -104,9 +131,9 @@ class BrokerView:
         self._client = None
 
     def _rows(
-        self, offset: int, stop: int, columns: list[str], wanted: RowFilter
+        self, offset: int, stop: int, columns: list[str], wanted: RowFilter, row_groups: bool
     ) -> tuple[RowsHeader, list[pa.RecordBatch]]:
-        request: dict[str, Any] = {"from": offset, "to": stop, "columns": columns}
+        request: dict[str, Any] = {"from": offset, "to": stop, "columns": columns, "row_groups": row_groups}
         if wanted.patterns is not None:
             request["patterns"] = [str(pattern) for pattern in wanted.patterns]
         return self._brokers.run(lambda at: self._rows_at(at, request))
@@ -134,6 +161,32 @@ class BrokerView:
                 self.close()  # the next attempt may use another node
             raise refusal
         return response.value
+
+
+def join_ranges(ranges: Iterable[OffsetRange]) -> list[tuple[int, int]]:
+    """Adjacent ranges as one: a response ends where a row group ends, not at the planned pieces."""
+    joined: list[tuple[int, int]] = []
+    for each in ranges:
+        if joined and joined[-1][1] == each.first:
+            joined[-1] = (joined[-1][0], each.next)
+        else:
+            joined.append((each.first, each.next))
+    return joined
+
+
+def decode(
+    numbers: Sequence[int], extracts: Iterable[pa.RecordBatch], columns: Sequence[str], first: int, after: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of row groups between two offsets, and the offset after each batch. Raises LogDamageError."""
+    for extracted in extracts:
+        with SealedReader(Path("row groups of a broker"), extracted) as reader:
+            for number in numbers:
+                row_group = reader.metadata.row_groups[number]
+                batch = reader.read(number, columns)
+                stop = min(after, row_group.next)
+                for start in range(max(first, row_group.first), stop, BATCH_ROWS):
+                    end = min(start + BATCH_ROWS, stop)
+                    yield end, batch.slice(start - row_group.first, end - start)
 
 
 def _to_refusal(client: ClientConnection, message: str) -> RefusedError:
