@@ -14,9 +14,7 @@ from kit.replay import numbered, publish
 from log.log_builder import LogBuilder, flip, half_sealed
 from polycast.errors import LogDamageError, StartError
 from polycast.log.files.sealed import SealedReader
-from polycast.log.read.query import OffsetRange
 from polycast.log.upkeep import sealing
-from polycast.spark.broker_view import join_ranges
 from polycast.spark.schema import ROWS
 from polycast.spark.source import PolycastSource
 from polycast.spark.stream import LogStream
@@ -145,11 +143,6 @@ def test_damaged_row_groups_are_reported(sealed: LogBuilder) -> None:
             read(to_options(running))
         rows = read(to_options(running, failOnDataLoss="false"))
     assert [row["offset"] for row in rows] == [*range(40), *range(80, 300)]
-
-
-def test_adjacent_ranges_are_one_request() -> None:
-    ranges = [OffsetRange(first, after, 1, None) for first, after in ((0, 5), (5, 9), (10, 11), (11, 20))]
-    assert join_ranges(ranges) == [(0, 9), (10, 20)]
 
 
 def test_no_broker_and_no_log(broker: Broker) -> None:
