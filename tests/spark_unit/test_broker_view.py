@@ -11,7 +11,10 @@ from pyspark.sql.types import StructType
 
 from kit.broker import Broker
 from kit.replay import numbered, publish
-from polycast.errors import StartError
+from log.log_builder import LogBuilder, flip, half_sealed
+from polycast.errors import LogDamageError, StartError
+from polycast.log.files.sealed import SealedReader
+from polycast.log.upkeep import sealing
 from polycast.spark.schema import ROWS
 from polycast.spark.source import PolycastSource
 from polycast.spark.stream import LogStream
@@ -79,6 +82,67 @@ def test_a_stream_reads_new_messages(broker: Broker) -> None:
     ]
     assert [row["payload"] for row in found] == [b"0", b"1", b"2", b"3", b"4"]
     stream.stop()
+
+
+@pytest.fixture
+def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogBuilder:
+    """Two sealed segments with row groups of 40, 40 and 20 rows, and a hot segment."""
+    monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 40)
+    return half_sealed(tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"startingOffsets": 30, "endingOffsets": 250},
+        {"startingOffsets": 15, "endingOffsets": 95, "minPartitions": 2},
+        {"subscribe": "a"},
+        {"subscribe": "a,b.>", "startingOffsets": '{"a": 20}'},
+        {"minPartitions": 7},
+    ],
+)
+@pytest.mark.parametrize("names", [None, ("topic", "payload")])
+def test_row_groups_have_the_same_rows(
+    sealed: LogBuilder, options: dict[str, object], names: tuple[str, ...] | None
+) -> None:
+    schema = StructType([field for field in ROWS.fields if names is None or field.name in names])
+    data = sealed.folder.parent
+    with Broker("--set=log.seal=false", listen=("hermod.pub",), data=data) as running:
+        found = read(to_options(running, **options), schema)
+        assert found == read({"path": str(data)} | {name: str(value) for name, value in options.items()}, schema)
+    assert found
+
+
+def test_row_groups_that_arrive_damaged_are_decoded_by_the_broker(
+    sealed: LogBuilder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    intact = SealedReader.read
+    failed: list[int] = []
+
+    def fail_once(reader: SealedReader, number: int, columns: Any = None) -> Any:
+        if number == 1 and not failed:
+            failed.append(number)
+            raise LogDamageError("a byte flipped on its way")
+        return intact(reader, number, columns)
+
+    monkeypatch.setattr(SealedReader, "read", fail_once)
+    with Broker(listen=("hermod.pub",), data=sealed.folder.parent) as running:
+        rows = read(to_options(running))
+    assert [row["offset"] for row in rows] == list(range(300)) and failed
+    assert "a byte flipped on its way; the broker reads these rows itself" in caplog.text
+
+
+def test_damaged_row_groups_are_reported(sealed: LogBuilder) -> None:
+    with Broker("--set=log.seal=false", listen=("hermod.pub",), data=sealed.folder.parent) as running:
+        path = sealed.folder / "00000000000000000000.parquet"
+        with SealedReader(path) as reader:
+            position = reader.extract([1], ["payload"])["position"][0].as_py()
+        flip(path, position + 50)
+        with pytest.raises(StartError, match="offsets 40 to 79 cannot be read"):
+            read(to_options(running))
+        rows = read(to_options(running, failOnDataLoss="false"))
+    assert [row["offset"] for row in rows] == [*range(40), *range(80, 300)]
 
 
 def test_no_broker_and_no_log(broker: Broker) -> None:

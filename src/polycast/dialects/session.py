@@ -172,3 +172,7 @@ class RequestSession(Session):
     def to_response(self, handle: Any, success: bool, body: Body) -> bytes:
         """The response to a request of this peer; `handle` is that of its `Request`."""
         raise NotImplementedError
+
+    def response_blocks(self, handle: Any, success: bool, body: Body) -> tuple[bytes, ...]:
+        """The same bytes in blocks, so that a large body is not copied."""
+        return (self.to_response(handle, success, body),)

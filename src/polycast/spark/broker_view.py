@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from polycast.broker import requests
@@ -14,10 +14,11 @@ from polycast.client.connect import to_client_session
 from polycast.client.connection import ClientConnection
 from polycast.dialects.client_requests import to_body
 from polycast.errors import RefusedError, RemoteError
-from polycast.log.files.format import KEY, SCHEMA, Gap
+from polycast.log.files.format import SCHEMA, Gap
 from polycast.log.read.catalog import SegmentPart
 from polycast.log.read.query import OffsetRange, RowFilter, matching_rows
 from polycast.model import Pattern
+from polycast.spark.broker_rows import RowsRequest, RowsResponse, fetch_rows, join_ranges, to_response
 from polycast.spark.brokers import STOPPING, Brokers
 
 STRETCH_OFFSETS = 100_000
@@ -25,13 +26,6 @@ STRETCH_OFFSETS = 100_000
 ROW_BYTES = 150
 """The estimated size of a row, to size partitions."""
 REFUSED = 400
-
-
-class RowsHeader(msgspec.Struct):
-    """Metadata of a response with rows."""
-
-    next: int
-    skipped: list[Gap]
 
 
 class BrokerView:
@@ -86,36 +80,34 @@ class BrokerView:
         on_skipped: Callable[[Gap], None],
     ) -> Iterator[pa.RecordBatch]:
         needed = [name for name in SCHEMA.names if name in {*columns, *wanted.columns, "offset"}]
-        for each in ranges:
-            offset = each.first
-            while offset < each.next:
-                header, batches = self._rows(offset, each.next, needed, wanted)
-                for gap in header.skipped:
-                    on_skipped(gap)
+        request: RowsRequest = {"columns": needed}
+        if wanted.patterns is not None:
+            request["patterns"] = [str(pattern) for pattern in wanted.patterns]
+        for first, after in join_ranges(ranges):
+            with closing(fetch_rows(self, first, after, request, on_skipped)) as batches:
                 for batch in batches:
                     rows = matching_rows(batch, wanted)
                     if rows.num_rows:
                         yield rows.select(columns)
-                offset = header.next
 
     def close(self) -> None:
         if self._client:
             self._client.disconnect()
         self._client = None
 
-    def _rows(
-        self, offset: int, stop: int, columns: list[str], wanted: RowFilter
-    ) -> tuple[RowsHeader, list[pa.RecordBatch]]:
-        request: dict[str, Any] = {"from": offset, "to": stop, "columns": columns}
-        if wanted.patterns is not None:
-            request["patterns"] = [str(pattern) for pattern in wanted.patterns]
+    def request_rows(self, request: RowsRequest) -> RowsResponse:
         return self._brokers.run(lambda at: self._rows_at(at, request))
 
-    def _rows_at(self, at: str, request: dict[str, Any]) -> tuple[RowsHeader, list[pa.RecordBatch]]:
-        with pa.ipc.open_stream(self._request_at(at, "polycast/rows", request)) as stream:
-            header = msgspec.json.decode(stream.schema.metadata[KEY], type=RowsHeader)
-            self._check_progress(header.next > request["from"], request["from"], header.next)
-            return header, [batch.replace_schema_metadata() for batch in stream]
+    def try_rows(self, request: RowsRequest) -> RowsResponse | None:
+        try:
+            return self._rows_at(self._brokers.current, request)
+        except RemoteError:
+            return None
+
+    def _rows_at(self, at: str, request: RowsRequest) -> RowsResponse:
+        response = to_response(self._request_at(at, "polycast/rows", request))
+        self._check_progress(response.header.next > request["from"], request["from"], response.header.next)
+        return response
 
     def _request(self, route: str, body: dict[str, Any]) -> Any:
         return self._brokers.run(lambda at: self._request_at(at, route, body))

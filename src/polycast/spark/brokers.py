@@ -46,6 +46,11 @@ class Brokers:
     def are_several(self) -> bool:
         return len(self._addresses) > 1
 
+    @property
+    def current(self) -> str:
+        """The address of the broker that responded last, or the first one to try."""
+        return self._addresses[self._current]
+
     def run(self, attempt: Callable[[str], T]) -> T:
         """The result of `attempt` at the first broker that responds. Raises the last error when time is up."""
         failed_since: float | None = None
@@ -66,7 +71,7 @@ class Brokers:
     def _try_each(self, attempt: Callable[[str], T]) -> T:
         for number in range(len(self._addresses)):
             try:
-                return attempt(self._addresses[self._current])
+                return attempt(self.current)
             except RemoteError as error:
                 if not self._passes(error):
                     raise

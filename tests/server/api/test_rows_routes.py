@@ -21,10 +21,12 @@ from polycast.log.files.folder import log_folder
 from polycast.log.files.format import SCHEMA
 from polycast.log.read.masks import matching
 from polycast.log.read.reader import Reader
+from polycast.log.read.segment_index import SegmentIndex
 from polycast.log.read.work import finish
 from polycast.log.settings import LogSettings
 from polycast.model import parse_pattern
 from polycast.server.api import log_rows
+from polycast.server.api.rows_query import RowsRequest, to_query
 
 SMALL = "--set=log.segment_bytes=65536"
 COUNT = 1203
@@ -187,8 +189,8 @@ def test_a_long_search_returns_what_was_found_so_far(
 ) -> None:
     """A read ends after `SECONDS_AT_MOST`, so that other requests are served."""
     monkeypatch.setattr(log_rows, "SECONDS_AT_MOST", 0.0)
-    wanted = log_rows.to_query(log_rows.RowsRequest(5, COUNT), 1000)
-    found = pa.ipc.open_stream(finish(log_rows.read_rows(data / "log", wanted, COUNT)))
+    wanted = to_query(RowsRequest(5, COUNT), 1000)
+    found = pa.ipc.open_stream(finish(log_rows.read_rows(SegmentIndex(data / "log"), wanted, COUNT)))
     assert json.loads(found.schema.metadata[b"polycast"]) == {"next": 5, "skipped": []}
 
 

@@ -1,4 +1,8 @@
-"""The comparisons: each does the same work with Polycast and with Spark's Parquet source."""
+"""The comparisons: each does the same work in two ways.
+
+`COMPARISONS` measure Polycast beside Spark's Parquet source. `REMOTE_COMPARISONS` measure the source with `at`,
+which requests rows from a broker, beside the source with `path`, which reads the folder of the same log.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
-from polycast.bench.spark.rows import read_log
+from polycast.bench.spark.rows import read_source
 from polycast.log.read.catalog import offset_bounds
 from polycast.pipelines.archive.pipeline import plan, stage
 from polycast.pipelines.traffic.pipeline import count, sum_up
@@ -29,12 +33,17 @@ class BenchData:
     log: Path
     parquet: Path
     scratch: Path
+    at: str = ""
+    """The address of a broker with this log."""
 
     def table_rows(self) -> DataFrame:
         return table(self.spark, str(self.log))
 
     def log_rows(self, schema: str = "") -> DataFrame:
-        return read_log(self.spark, self.log, schema)
+        return read_source(self.spark, "path", str(self.log), schema)
+
+    def broker_rows(self, schema: str = "") -> DataFrame:
+        return read_source(self.spark, "at", self.at, schema)
 
     def parquet_rows(self) -> DataFrame:
         return self.spark.read.parquet(str(self.parquet))
@@ -44,9 +53,9 @@ class BenchData:
 class Comparison:
     name: str
     ours: Callable[[BenchData], object]
-    native: Callable[[BenchData], object]
+    baseline: Callable[[BenchData], object]
     aim: float
-    """Target ratio of the rates, ours to native."""
+    """Target ratio of the rates, ours to the baseline."""
 
 
 def drain(rows: DataFrame) -> None:
@@ -59,6 +68,10 @@ def drain_two(rows: DataFrame) -> None:
 
 def group(rows: DataFrame) -> None:
     drain(rows.groupBy("topic").count())
+
+
+def measure_topics(rows: DataFrame) -> None:
+    drain(rows.groupBy("topic").agg(F.count(F.lit(1)), F.sum(F.length("payload"))))
 
 
 def of_parquet(work: Callable[[DataFrame], None]) -> Callable[[BenchData], None]:
@@ -105,6 +118,7 @@ def native_traffic(data: BenchData) -> None:
 
 
 TWO = "topic string, offset long"
+PAYLOADS = "topic string, payload binary"
 
 COMPARISONS = (
     Comparison("full scan, table", lambda data: drain(data.table_rows()), of_parquet(drain), 1.0),
@@ -121,4 +135,20 @@ COMPARISONS = (
     Comparison("two columns, source", lambda data: drain(data.log_rows(TWO)), of_parquet(drain_two), 1.2),
     Comparison("archive", archive, write_parquet, 2.5),
     Comparison("traffic over history", traffic, native_traffic, 2.0),
+)
+
+REMOTE_COMPARISONS = (
+    Comparison("full scan, at", lambda data: drain(data.broker_rows()), lambda data: drain(data.log_rows()), 0.7),
+    Comparison(
+        "group by topic, at with a schema",
+        lambda data: group(data.broker_rows(TWO)),
+        lambda data: group(data.log_rows(TWO)),
+        0.7,
+    ),
+    Comparison(
+        "bytes by topic, at with a schema",
+        lambda data: measure_topics(data.broker_rows(PAYLOADS)),
+        lambda data: measure_topics(data.log_rows(PAYLOADS)),
+        0.7,
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from polycast.bench.spark.rows import PAYLOAD_BYTES, TOPICS
 from polycast.bench.target_process import running
-from polycast.bench.targets import is_ready, polycast_command, read_listening
+from polycast.bench.targets import is_ready, polycast_command, read_listening, set_flags
 from polycast.client import connect
 from polycast.model import Exact, Message
 
@@ -27,9 +27,9 @@ PUBLISHED, RECEIVED = "fresh.in", "fresh.out"
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[dict[str, str]]:
+def broker(folder: Path, settings: Sequence[str] = ()) -> Iterator[dict[str, str]]:
     """Runs a broker with its log in `data`; yields the addresses of its listeners by name."""
-    command = polycast_command(LISTENERS, folder / "data")
+    command = [*polycast_command(LISTENERS, folder / "data"), *set_flags(settings)]
     with running(command, folder, is_ready) as (output, _):
         yield {name: f"tcp://127.0.0.1:{port}" for name, port in read_listening(output).items()}
 

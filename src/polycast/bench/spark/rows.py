@@ -1,9 +1,10 @@
-"""Test data: a log of sealed segments, and the same rows as Parquet written by Spark."""
+"""Test data: a log, and the same rows as Parquet written by Spark."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,19 +30,21 @@ SEED = 1
 LETTERS = bytes(range(97, 123))
 
 
-def write_log(folder: Path, count: int) -> None:
-    """A log as after a clean stop, with all segments sealed."""
+def write_log(folder: Path, count: int, hot: int = 0) -> None:
+    """A log as after a clean stop. Its last `hot` rows are in a hot segment, the others are sealed."""
     folder.mkdir(parents=True)
     layout, checksum = Layout.of(SCHEMA, SEED), NOTHING_BEFORE
-    for start in range(0, count, SEGMENT_ROWS):
+    sealed = count - min(hot, count)
+    for start, stop in pairwise(sorted({*range(0, sealed, SEGMENT_ROWS), sealed, count})):
         path = folder / file_name(start, HOT)
         segment = HotSegment.create(path, layout)
-        for first, batch in _batches(start, min(start + SEGMENT_ROWS, count)):
+        for first, batch in _batches(start, stop):
             written = encode_rows(batch, layout, checksum, first)
             segment.append(written.pieces)
             checksum = written.checksum
         segment.close()
-        seal(path)
+        if start < sealed:
+            seal(path)
     state = LogState(seed=f"{SEED:016x}", clean=True, next=count, reserved=count, checksum=checksum)
     write_state(folder, state, DISK)
 
@@ -73,6 +76,7 @@ def make_payloads(seed: int, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), count, [None, edges.buffers()[1], pa.py_buffer(letters)])
 
 
-def read_log(spark: SparkSession, folder: Path, schema: str = "") -> DataFrame:
-    reader = spark.read.format("polycast").option("path", str(folder))
+def read_source(spark: SparkSession, option: str, value: str, schema: str = "") -> DataFrame:
+    """The rows of the log at `path` or `at`; a schema limits the columns."""
+    reader = spark.read.format("polycast").option(option, value)
     return (reader.schema(schema) if schema else reader).load()

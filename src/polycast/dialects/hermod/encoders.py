@@ -61,13 +61,18 @@ def to_miss(first: int, after: int, cause: str) -> bytes:
 
 
 def to_response(number: int, success: bool, body: Body) -> bytes:
+    return b"".join(response_blocks(number, success, body))
+
+
+def response_blocks(number: int, success: bool, body: Body) -> tuple[bytes, ...]:
+    """The body is a block of its own, and not copied."""
     if success:
         head = b'{"status": "OK", "id": %d, "format": "%b", "payload_size": %d}'
-        return head % (number, body.format.encode(), len(body.payload)) + body.payload + b"\n"
+        return head % (number, body.format.encode(), len(body.payload)), body.payload, b"\n"
     message = body.payload.decode(errors="replace")
     code = code_of(message)
     head = b'{"status": "ERROR", "id": %d, "code": %d, "message": %b}\n'
-    return head % (number, code, msgspec.json.encode(message))
+    return (head % (number, code, msgspec.json.encode(message)),)
 
 
 def digests_of(burst: Burst) -> Block:

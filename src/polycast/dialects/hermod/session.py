@@ -29,7 +29,7 @@ from collections.abc import Callable
 from polycast.dialects.hermod import batches
 from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, BatchLimits, BatchState, to_batch, to_stream
 from polycast.dialects.hermod.block_events import BlockEvents
-from polycast.dialects.hermod.encoders import NAME, to_error, to_greeting, to_miss, to_response
+from polycast.dialects.hermod.encoders import NAME, response_blocks, to_error, to_greeting, to_miss, to_response
 from polycast.dialects.hermod.headers import (
     FORBIDDEN,
     OPENING,
@@ -322,6 +322,9 @@ class HermodSession(RequestSession):
 
     def to_response(self, handle: int, success: bool, body: Body) -> bytes:
         return to_response(handle, success, body)
+
+    def response_blocks(self, handle: int, success: bool, body: Body) -> tuple[bytes, ...]:
+        return response_blocks(handle, success, body)
 
     def _handle_status(self, header: Header, events: BlockEvents) -> None:
         status = to_text(header.status, "status").upper()

@@ -26,9 +26,12 @@ import pyarrow.parquet as pq
 import xxhash
 
 from polycast.errors import LogDamageError, LogVersionError
+from polycast.log.files.extract import ExtractFile, Span, extract
 from polycast.log.files.format import KEY, SCHEMA, VERSION, BatchEntry, Gap, StreamPosition
 
 DIGEST_KEY = b"polycast.digest"
+TRAILER_BYTES = 8
+"""Behind the metadata of Parquet: its length, and the magic number."""
 
 
 class RowGroup(msgspec.Struct, frozen=True):
@@ -127,12 +130,18 @@ def _parse_metadata(key_values: dict[bytes, bytes]) -> SegmentMetadata:
 class SealedReader:
     """Reads row groups. Raises LogDamageError."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, extracted: pa.RecordBatch | None = None) -> None:
+        """`extracted`: what `extract` returned on another machine; then no file is opened."""
         self.path = path
-        file = pa.OSFile(str(path))
+        self._source = pa.OSFile(str(path)) if extracted is None else pa.PythonFile(ExtractFile(extracted), "r")
         with self._damage("the end of the file"), contextlib.ExitStack() as opened:
-            opened.enter_context(file)
-            self._file = pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=False)
+            opened.enter_context(self._source)
+            end = (
+                None if extracted is None else pq.read_metadata(pa.BufferReader(extracted["data"][-1].as_buffer()))
+            )
+            self._file = pq.ParquetFile(
+                self._source, metadata=end, page_checksum_verification=True, pre_buffer=False
+            )
             if not self._file.schema_arrow.equals(SCHEMA):
                 raise LogDamageError("its schema is not the schema of a log")
             self.metadata = _parse_metadata(self._file.metadata.metadata or {})
@@ -151,6 +160,26 @@ class SealedReader:
                     raise LogDamageError(f"the digest of the column {name} is wrong")
             [batch] = table.select(wanted).replace_schema_metadata().combine_chunks().to_batches()
         return batch
+
+    def extract(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.RecordBatch:
+        """The bytes of these columns in these row groups, and the metadata. Neither decoded nor verified: a reader
+        of the extract does both."""
+        spans = [span for number in numbers for span in self._spans(number, columns)]
+        with self._damage("row groups"):
+            end = self._source.size()
+            spans.append((end - self._file.metadata.serialized_size - TRAILER_BYTES, end))
+            return extract(self._source, spans)
+
+    def extracted_bytes(self, number: int, columns: Sequence[str]) -> int:
+        """The size of one row group in an extract."""
+        return sum(end - begin for begin, end in self._spans(number, columns))
+
+    def _spans(self, number: int, columns: Sequence[str]) -> Iterator[Span]:
+        row_group = self._file.metadata.row_group(number)
+        for name in columns:
+            chunk = row_group.column(SCHEMA.get_field_index(name))
+            begin = chunk.dictionary_page_offset or chunk.data_page_offset
+            yield begin, begin + chunk.total_compressed_size
 
     def size_of(self, number: int) -> int:
         """Bytes before compression."""

@@ -11,11 +11,13 @@ from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern
 
 
 def matching(batch: pa.RecordBatch, patterns: Sequence[Pattern]) -> pa.RecordBatch:
-    """The rows whose topic matches at least one of the patterns."""
+    """The rows whose topic matches at least one of the patterns. The batch itself if all rows match."""
     mask = pa.scalar(False)
     for pattern in patterns:
         mask = pc.or_(mask, mask_of(batch["topic"], pattern))
-    return batch.filter(mask) if patterns else batch.slice(0, 0)
+    if not patterns:
+        return batch.slice(0, 0)
+    return batch if pc.all(mask).as_py() else batch.filter(mask)
 
 
 def mask_of(topics: pa.Array, pattern: Pattern) -> pa.BooleanArray:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from polycast.errors import LogDamageError
 from polycast.log.files.folder import SEALED, Segment, segments
+from polycast.log.files.hot import GroupPosition
 from polycast.log.read.catalog import HotIndex, SegmentPart, row_groups
 from polycast.log.read.query import OffsetRange, RowFilter, to_ranges
 
@@ -37,6 +38,11 @@ class SegmentIndex:
         """Newest segment first, and in each the newest range first."""
         found = self._find_ranges(reversed(self._between(start, stop)), row_filter, start, stop)
         return (ranges[::-1] for ranges in found)
+
+    def position(self, offset: int) -> GroupPosition | None:
+        """Where to begin to read a hot segment. None in a sealed one."""
+        ranges = next(self.ranges(RowFilter(), offset, offset + 1), [])
+        return ranges[0].position if ranges else None
 
     def close(self) -> None:
         with self._lock:

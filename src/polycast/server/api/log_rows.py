@@ -2,12 +2,16 @@
 
     polycast/log                                          {"first", "next", "segments", "bytes", "node", "folder"}
                       {"patterns", "from"?}               {"next", "end"}
-    polycast/rows     {"from", "to", "columns"?, "patterns"?, "bytes"?}     bytes: an Arrow IPC stream
+    polycast/rows     {"from", "to", "columns"?, "patterns"?, "bytes"?, "row_groups"?}   bytes: an Arrow IPC stream
     polycast/offsets  {"time": microseconds} or {"sequences": {topic: n}}   {"offset"}
 
 The response has the rows from one offset up to another that match and are durable. The metadata of its schema has
 one key, `polycast`, with the JSON {"next", "skipped": [{"first", "next", "reason"}, ...]}: the response may end
 before `to`, and `next` is where to continue. `skipped` are gaps: offsets whose messages are missing.
+
+With "row_groups": true, the response may have the bytes of row groups in place of rows: their numbers are in
+`row_groups` of the metadata, and the columns are those of `polycast.log.files.extract`. The row groups have all
+rows of the request up to `next`, and others: the requester selects.
 
 With patterns, `polycast/log` responds to a polling reader whether there are new messages: no message from `end` on
 matches. The table of topics knows that; the log is not read. The reader has read up to `from`: messages before it
@@ -16,10 +20,11 @@ do not count.
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
@@ -27,37 +32,27 @@ import pyarrow.compute as pc
 from msgspec import Meta, Struct, field
 
 from polycast.errors import UsageError
+from polycast.log.files.extract import EXTRACT
 from polycast.log.files.folder import segment_size, segments
 from polycast.log.files.format import KEY, SCHEMA, Gap
 from polycast.log.read.masks import mask_of, matching
 from polycast.log.read.reader import Reader
 from polycast.log.read.seek import first_offset, seek_sequence, seek_sequences, seek_time
+from polycast.log.read.segment_index import SegmentIndex
 from polycast.log.read.work import Work
 from polycast.log.times import MICROS
-from polycast.model import Pattern, parse_pattern
+from polycast.model import Pattern
+from polycast.server.api.row_groups import extract_row_groups
+from polycast.server.api.rows_query import Offset, RowsQuery
 
-BYTES_AT_MOST = 8 * 1024 * 1024
 SECONDS_AT_MOST = 0.25
 """Reading time of one request, without the wait for turns."""
 PATTERNS_PER_STEP = 100
 """Patterns that one step of work compares: a request can have many thousands."""
 PATTERNS_AT_MOST = 1000
 """Maximum number of patterns of a request that is compared with all topics."""
-LARGEST = 2**63 - 1
 LAST_MICROS = 253_402_300_799_999_999
 """Last microsecond of the year 9999."""
-
-Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
-
-
-class RowsRequest(Struct, forbid_unknown_fields=True):
-    """The body of `polycast/rows`."""
-
-    from_: Offset = field(name="from")
-    to: Offset
-    columns: Annotated[list[str], Meta(min_length=1)] = field(default_factory=lambda: list(SCHEMA.names))
-    patterns: list[str] | None = None
-    bytes: Annotated[int, Meta(ge=1, le=BYTES_AT_MOST)] = BYTES_AT_MOST
 
 
 class LogRequest(Struct, forbid_unknown_fields=True):
@@ -74,39 +69,21 @@ class PositionRequest(Struct, forbid_unknown_fields=True):
     sequences: dict[str, Offset] | None = None
 
 
-class RowsQuery(Struct, frozen=True):
-    first: int
-    next: int
-    columns: Sequence[str]
-    patterns: list[Pattern] | None
-    bytes: int
-
-
 # -- rows ------------------------------------------------------------------------------------------------
 
 
-def to_query(request: RowsRequest, most: int) -> RowsQuery:
-    """Raises UsageError for an invalid request."""
-    unknown = [name for name in request.columns if name not in SCHEMA.names]
-    if unknown:
-        raise UsageError(f"there is no column {unknown[0]!r}, the columns are {', '.join(SCHEMA.names)}")
-    if len(set(request.columns)) < len(request.columns):
-        raise UsageError(f"a column is there twice in {', '.join(request.columns)}")
-    patterns = None if request.patterns is None else to_patterns(request.patterns)
-    return RowsQuery(request.from_, request.to, request.columns, patterns, min(request.bytes, most))
-
-
-def to_patterns(texts: Sequence[str]) -> list[Pattern]:
-    return [parse_pattern(text) for text in texts]
-
-
 def read_rows(
-    folder: Path, wanted: RowsQuery, durable_next: int, on_skipped: Callable[[Gap], None] = lambda gap: None
+    index: SegmentIndex, wanted: RowsQuery, durable_next: int, on_skipped: Callable[[Gap], None] = lambda gap: None
 ) -> Work[bytes]:
     """Rows of messages before the offset `durable_next`."""
     stop = max(wanted.first, min(wanted.next, durable_next))
-    reader = Reader(folder, wanted.first, _needed(wanted))
+    if wanted.row_group_bytes and (found := extract_row_groups(index.folder, wanted, stop)):
+        yield
+        about = {"next": found.next, "skipped": [], "row_groups": found.numbers}
+        return _to_stream([found.extracted], EXTRACT, about)
+    reader = Reader(index.folder, wanted.first, _needed(wanted))
     try:
+        reader.seek(wanted.first, index.position(wanted.first))
         parts, after = yield from _collect(reader, wanted, stop)
     finally:
         reader.close()
@@ -114,7 +91,8 @@ def read_rows(
         on_skipped(gap)
     lost = [gap for gap in reader.skipped if gap.first < after]
     skipped = [Gap(gap.first, min(gap.next, after), gap.reason) for gap in lost]
-    return _to_stream(parts, wanted.columns, after, skipped)
+    schema = pa.schema([SCHEMA.field(name) for name in wanted.columns])
+    return _to_stream(parts, schema, {"next": after, "skipped": skipped})
 
 
 def _needed(wanted: RowsQuery) -> list[str]:
@@ -163,14 +141,33 @@ def _fitting(batch: pa.RecordBatch, room: int, first: bool) -> pa.RecordBatch:
     return batch.slice(0, max(rows, min(1, batch.num_rows)) if first else rows)
 
 
-def _to_stream(parts: list[pa.RecordBatch], columns: Sequence[str], after: int, skipped: list[Gap]) -> bytes:
-    about = msgspec.json.encode({"next": after, "skipped": skipped})
-    schema = pa.schema([SCHEMA.field(name) for name in columns], {KEY: about})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as stream:
+class BlockSink(io.RawIOBase):
+    """Collects blocks without a copy."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Any] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, block: Any) -> int:
+        self.blocks.append(block)
+        self._size += len(block)
+        return len(block)
+
+
+def _to_stream(parts: list[pa.RecordBatch], schema: pa.Schema, about: dict[str, Any]) -> bytes:
+    described = schema.with_metadata({KEY: msgspec.json.encode(about)})
+    sink = BlockSink()
+    with pa.PythonFile(sink, "w") as file, pa.ipc.new_stream(file, described) as stream:
         for part in parts:
-            stream.write_batch(pa.RecordBatch.from_arrays([part[name] for name in columns], schema=schema))
-    return bytes(sink.getvalue())
+            columns = [part[name] for name in schema.names]
+            stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=described))
+    return b"".join(sink.blocks)
 
 
 # -- positions ----------------------------------------------------------------------------------------------

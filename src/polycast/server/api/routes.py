@@ -228,7 +228,8 @@ class Routes:
         log, replays = self._log_parts(requester)
         node = self._core.node
         from polycast.log.read.work import once
-        from polycast.server.api.log_rows import LogRequest, find_end, first_of, size_of, to_patterns
+        from polycast.server.api.log_rows import LogRequest, find_end, first_of, size_of
+        from polycast.server.api.rows_query import to_patterns
 
         request = read_request(body, LogRequest)
         if request.patterns is not None:
@@ -245,11 +246,12 @@ class Routes:
         self._read_log(requester, respond, once(look), to_json_body)
 
     def _rows(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
-        log, _ = self._log_parts(requester)
-        from polycast.server.api.log_rows import RowsRequest, read_rows, to_query
+        log, replays = self._log_parts(requester)
+        from polycast.server.api.log_rows import read_rows
+        from polycast.server.api.rows_query import RowsRequest, to_query
 
-        wanted = check_request(to_query, read_request(body, RowsRequest), requester.listener.queue_bytes // 2)
-        rows = read_rows(log.folder, wanted, log.durable_next, log.note_missed)
+        wanted = check_request(to_query, read_request(body, RowsRequest), requester.listener.queue_bytes)
+        rows = read_rows(replays.index, wanted, log.durable_next, log.note_missed)
         self._read_log(requester, respond, rows, lambda found: Body(found, Format.BYTES))
 
     def _offsets(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from polycast.broker import Delivery
 from polycast.declare import Histogram
@@ -104,9 +104,12 @@ class Outbox:
 
     def send(self, connection: Connection, data: bytes) -> None:
         """Bytes for this connection alone."""
+        self.send_blocks(connection, (data,) if data else ())
+
+    def send_blocks(self, connection: Connection, blocks: Sequence[bytes]) -> None:
         self.touch(connection)
-        if data:
-            connection.queue.push((data,), len(data), 0)
+        if blocks:
+            connection.queue.push(blocks, sum(map(len, blocks)), 0)
 
     def send_reply(self, connection: Connection, data: bytes) -> None:
         """`send`, then `close_if_done`."""

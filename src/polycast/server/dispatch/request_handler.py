@@ -273,7 +273,7 @@ class RequestHandler:
                     if success and not is_allowed():
                         success, body = False, requests.text_body(FORBIDDEN)
                     session = cast(RequestSession, requester.owner.session)
-                    self._outbox.send(requester.owner, session.to_response(handle, success, body))
+                    self._outbox.send_blocks(requester.owner, session.response_blocks(handle, success, body))
                     requesters[requester.owner] = None
         for connection in requesters:
             if connection.subscriber in self._held:
