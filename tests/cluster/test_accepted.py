@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from random import Random
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from polycast.cluster.machine import AHEAD_MICROS, ApplyMachine
 from polycast.cluster.messages import Head, write_body, write_message
 from polycast.cluster.reader import Delivered
 from polycast.cluster.sequencer import JetStreamSequencer
-from polycast.cluster.stream import Stream, StreamInfo
+from polycast.cluster.stream import ApiError, Stream, StreamInfo
 from polycast.errors import ClusterError
 from polycast.log.files.format import StreamPosition
 from polycast.log.log import Log
@@ -161,6 +162,19 @@ def test_servers_that_have_another_message_than_they_acknowledged_stop_the_node(
         await node.settle()
         with pytest.raises(ClusterError, match="message 1 is not the one that the servers acknowledged"):
             node.sequencer.failed.result()
+
+    with_node(test)
+
+
+def test_the_end_of_the_stream_is_what_a_leader_with_a_majority_says() -> None:
+    async def test(node: Node) -> None:
+        async def info() -> SimpleNamespace:
+            return SimpleNamespace(last=0, confirmed=confirmed)
+
+        node.stream.info = info  # type: ignore[attr-defined]
+        for confirmed in (False, True):
+            with contextlib.nullcontext() if confirmed else pytest.raises(ApiError, match="majority"):
+                await node.sequencer.reach_end()
 
     with_node(test)
 

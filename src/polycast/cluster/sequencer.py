@@ -19,7 +19,7 @@ from polycast.cluster.machine import ApplyMachine, FindOwn, StreamOutcome, Verdi
 from polycast.cluster.messages import COMMIT_MESSAGES_AT_MOST, ForeignMessageError, Head, MessageKind, read_message
 from polycast.cluster.proposer import OnApplied, Outgoing, Proposer
 from polycast.cluster.reader import Delivered, RemovedError, StreamReader
-from polycast.cluster.stream import Stream, StreamInfo
+from polycast.cluster.stream import ApiError, Stream, StreamInfo
 from polycast.cluster.tasks import end_tasks
 from polycast.errors import ClusterError
 from polycast.log.durable import Durable
@@ -100,6 +100,8 @@ class JetStreamSequencer:
 
     async def reach_end(self) -> None:
         info = await self.stream.info()
+        if info and not info.confirmed:
+            raise ApiError(503, "the leader of the stream is not in contact with a majority of the servers")
         while info and self._read_to < info.last and not self.failed.done():
             await asyncio.sleep(BEHIND_SECONDS)
 
