@@ -7,6 +7,7 @@ import shutil
 import socket
 import threading
 import urllib.request
+from random import Random
 
 import msgspec
 import pytest
@@ -74,7 +75,7 @@ def test_a_node_copies_what_the_stream_has_forgotten(place: Place) -> None:
             send(away, "t", b"before")
             wait_level(first, 2)
         for number in range(8):
-            send(first, "t", b"%d" % number + bytes(1_000_000))
+            send(first, "t", Random(number).randbytes(1_000_000))
         assert send_request(first, "polycast/cluster")["stream"]["first"] > 1
         with place.node("b"), place.node("new"):
             send(first, "t", b"after")

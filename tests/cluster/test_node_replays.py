@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from random import Random
 
 import pytest
 
@@ -137,8 +138,8 @@ def test_the_last_message_at_a_node_that_starts(place: Place, peers: ExitStack, 
         else:
             fill(first)
         if how == "copied":
-            for _ in range(8):
-                send(first, "often", bytes(1_000_000))
+            for number in range(8):
+                send(first, "often", Random(number).randbytes(1_000_000))
             assert send_request(first, "polycast/cluster")["stream"]["first"] > 1
         send(first, "soon", b"0")
         with place.node("b", small, options=LAST) as second:

@@ -186,6 +186,7 @@ def test_a_killed_node_seals_what_it_missed(sealed: SealedNodes) -> None:
     for _ in range(PIECES):
         sealed.send("a", PIECE)
     sealed.start("b")
+    sealed.send("a", 1)  # a full segment ends when the next message is written
     wait_for(lambda: sealed.sealed("b").num_rows > before, "sealed rows that the node missed")
     wait_level(sealed.nodes["a"], len(sealed.nodes))
     check_tables(sealed)
