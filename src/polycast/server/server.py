@@ -30,6 +30,7 @@ from polycast.server.io.connection_slots import ConnectionSlots
 from polycast.server.io.dial import dial, warn_of_peers_without_rights
 from polycast.server.io.listener import Listener, ListenerContext
 from polycast.server.io.outbound import DialTarget, OutboundConnections
+from polycast.server.io.receive_buffer import new_shared
 from polycast.server.io.timeouts import is_idle_http, timeout_reason
 from polycast.server.io.tls import PENDING_AT_MOST, TlsAcceptor, to_context, to_dial_context
 from polycast.server.observe import openapi, pages
@@ -94,6 +95,7 @@ class Server:
             leave=core.dispatcher.close,
             review=self.review,
             closed=self.closed,
+            shared=_new_shared(settings),
             prefix=cluster.node if cluster else "",
         )
         self._slots = ConnectionSlots(*self._room_for_connections(settings.limits))
@@ -389,6 +391,13 @@ def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
     link, patterns = connection.subscriber.link, connection.subscriber.patterns
     subscribed = link or all(map(guard.may_subscribe, patterns))  # a link is limited topic by topic
     return subscribed and all(may_offer(guard, route) for route in served)
+
+
+def _new_shared(settings: Settings) -> memoryview:
+    log = settings.log
+    return new_shared(
+        settings.limits.queue_bytes, log.pending_bytes, log.segment_bytes, settings.cluster.pending_bytes
+    )
 
 
 def _raise_files(need: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from polycast.model import Block
 from polycast.server.io.receive_buffer import (
     ANONYMOUS_READ_BYTES,
@@ -12,10 +14,12 @@ from polycast.server.io.receive_buffer import (
     SHARED_BYTES,
     UNAUTHORIZED_READ_BYTES,
     ReceiveBuffer,
+    new_shared,
 )
 
 PIECE = b"x" * 1024
-LIMIT_BYTES = 4 * 1024 * 1024
+MIB = 1024 * 1024
+LIMIT_BYTES = 4 * MIB
 
 
 def receive(buffer: ReceiveBuffer, data: bytes) -> Block | None:
@@ -52,14 +56,14 @@ def test_a_long_line_is_scanned_when_it_exceeds_the_limit() -> None:
     assert len(block) == limit
 
 
-def read_times(buffer: ReceiveBuffer, times: Sequence[float], full: bool) -> list[int]:
+def read_times(buffer: ReceiveBuffer, times: Sequence[float], full: bool, behind: bool = False) -> list[int]:
     """The sizes of the next reads, in KiB."""
     sizes = []
     for taken in times:
         received = receive(buffer, bytes(len(buffer.room()) if full else 10))
         assert received is not None
         buffer.keep(received, len(received), 0)
-        buffer.adapt(taken)
+        buffer.adapt(taken, behind)
         sizes.append(len(buffer.room()) // 1024)
     return sizes
 
@@ -80,6 +84,13 @@ def test_reads_become_larger_while_there_is_more_to_read_and_they_are_brisk() ->
     assert read_times(buffer, [0.1], full=True) == [64]
 
 
+def test_no_large_reads_while_a_connection_is_behind() -> None:
+    buffer = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
+    assert read_times(buffer, [0.001], full=True, behind=True) == [256]
+    read_times(buffer, [0.001] * 3, full=True)
+    assert read_times(buffer, [0.001] * 4, full=True, behind=True) == [1024, 512, 256, 256]
+
+
 def test_a_read_behind_an_incomplete_frame_is_full_when_the_memory_is() -> None:
     buffer = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
     read_times(buffer, [0.001] * 3, full=True)
@@ -91,14 +102,31 @@ def test_a_read_behind_an_incomplete_frame_is_full_when_the_memory_is() -> None:
     assert received is not None and len(received) == SHARED_BYTES
 
 
+@pytest.mark.parametrize(
+    ("limits", "size"),
+    [
+        ((32 * MIB, 64 * MIB), SHARED_BYTES),
+        ((1000 * MIB, 64 * MIB), SHARED_BYTES),
+        ((32 * MIB, 8 * MIB), MIB // 2),
+        ((32 * MIB, 65_536), READ_BYTES),
+    ],
+)
+def test_a_read_is_small_beside_what_may_wait(limits: tuple[int, ...], size: int) -> None:
+    buffer = ReceiveBuffer(new_shared(*limits))
+    read_times(buffer, [0.001] * 6, full=True)
+    assert len(buffer.room()) == size
+
+
 def test_a_limit_on_the_size_of_reads() -> None:
     buffer = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
     assert len(buffer.room()) == READ_BYTES
     buffer.limit_reads(ANONYMOUS_READ_BYTES, UNAUTHORIZED_READ_BYTES)
     assert len(buffer.room()) == UNAUTHORIZED_READ_BYTES
     for _ in range(10):
-        buffer.adapt(0.0)
+        buffer.adapt(0.0, False)
     assert len(buffer.room()) == ANONYMOUS_READ_BYTES
     for _ in range(10):
-        buffer.adapt(1.0)
+        buffer.adapt(1.0, False)
     assert len(buffer.room()) == ANONYMOUS_READ_BYTES // 8
+    buffer.allow_reads()
+    assert read_times(buffer, [0.001], full=True) == [512]

@@ -25,8 +25,6 @@ from polycast.server.io.partial_frames import COUNTED_BYTES, PartialFrames
 from polycast.server.io.read_scheduler import ReadScheduler
 from polycast.server.io.receive_buffer import (
     ANONYMOUS_READ_BYTES,
-    READ_BYTES,
-    SHARED_BYTES,
     UNAUTHORIZED_READ_BYTES,
     ReceiveBuffer,
 )
@@ -183,10 +181,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._partial_counted or self._receive_buffer.held > COUNTED_BYTES or buffered > COUNTED_BYTES:
             self._count_partial(received.consumed > 0 and not buffered)
         taken = time.monotonic() - began
-        self._receive_buffer.adapt(taken)
+        self._receive_buffer.adapt(taken, bool(self.listener.budget.behind))
         if self._untrusted:
             self._count_turn(taken)
-        elif taken > TURN_SECONDS or self.listener.budget.behind:
+        elif taken > TURN_SECONDS or self._receive_buffer.reads_much or self.listener.budget.behind:
             self._end_turn()
 
     def continue_input(self) -> None:
@@ -316,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._untrusted:
             self._receive_buffer.limit_reads(ANONYMOUS_READ_BYTES, UNAUTHORIZED_READ_BYTES)
         else:
-            self._receive_buffer.limit_reads(SHARED_BYTES, READ_BYTES)
+            self._receive_buffer.allow_reads()
         if self._secure and not self.dialed:
             sockets.restore_receive_buffers(self._transport)
 

@@ -17,7 +17,7 @@ from polycast.server.io.connection import Connection
 from polycast.server.io.memory_budget import MemoryBudget
 from polycast.server.io.partial_frames import PartialFrames
 from polycast.server.io.read_scheduler import ReadScheduler
-from polycast.server.io.receive_buffer import SHARED_BYTES, ReceiveBuffer
+from polycast.server.io.receive_buffer import ReceiveBuffer
 from polycast.server.settings import LimitSettings
 from polycast.server.stats.counters import Counters
 
@@ -41,12 +41,13 @@ class ListenerContext:
     leave: Callable[[Connection], None]
     review: Callable[[Connection], None]
     closed: Callable[[Connection], None]
+    shared: memoryview
+    """The memory that all connections read into."""
     numbers: count[int] = field(default_factory=lambda: count(1))
     """Connections are named after them."""
     prefix: str = ""
     """In front of the number, in a cluster: the name of the node."""
     read_scheduler: ReadScheduler = field(default_factory=ReadScheduler)
-    shared: memoryview = field(default_factory=lambda: memoryview(bytearray(SHARED_BYTES)))
 
 
 class Listener:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from polycast.model import Block
 
 SHARED_BYTES = 2 * 1024 * 1024
+SHARE = 16
+"""A read has at most this fraction of what may wait to be sent, to become durable or to be applied."""
 READ_BYTES = 256 * 1024
 """The first read of a connection. While there is more to read and reads are brisk, they become larger, so that a
 call to send has more messages. Where each message has many subscribers, larger blocks would only leave the
@@ -32,6 +34,11 @@ SLOW_SECONDS, BRISK_SECONDS = 0.004, 0.002
 """The same for reads of more than READ_BYTES."""
 
 
+def new_shared(*limits: int) -> memoryview:
+    """The memory that all connections read into; `limits`: of bytes that wait after they were read."""
+    return memoryview(bytearray(min(SHARED_BYTES, max(READ_BYTES, min(limits) // SHARE))))
+
+
 class ReceiveBuffer:
     __slots__ = (
         "_filled",
@@ -49,7 +56,7 @@ class ReceiveBuffer:
 
     def __init__(self, shared: memoryview) -> None:
         self._shared = shared
-        self._read_bytes, self._largest_read_bytes = READ_BYTES, SHARED_BYTES
+        self._read_bytes, self._largest_read_bytes = READ_BYTES, len(shared)
         """The size of the next read, and its upper limit."""
         self._room_bytes = 0
         self._has_more = False
@@ -61,6 +68,11 @@ class ReceiveBuffer:
         self._until = b""
         self.held = 0
         """The memory that the incomplete frame uses."""
+
+    @property
+    def reads_much(self) -> bool:
+        """Whether one read may be all that is read in a turn."""
+        return self._read_bytes > READ_BYTES
 
     @property
     def is_full(self) -> bool:
@@ -95,19 +107,27 @@ class ReceiveBuffer:
         self._room_bytes = len(room)
         return room
 
-    def adapt(self, taken: float) -> None:
-        """Adapt the size of a read to the seconds that the last one took: no connection may block the others."""
+    def adapt(self, taken: float, behind: bool) -> None:
+        """Adapt the size of a read to the seconds that the last one took: no connection may block the others.
+
+        `behind`: whether a connection receives less than is sent to it. It must not get much at once."""
         size, largest = self._read_bytes, self._largest_read_bytes
         if taken > LONG_SECONDS:
             self._read_bytes = max(min(SMALLEST_READ_BYTES, largest // 8), size // 4)
-        elif size > READ_BYTES and taken > SLOW_SECONDS:
+        elif size > READ_BYTES and (behind or taken > SLOW_SECONDS):
             self._read_bytes = size // 2
-        elif (taken < SHORT_SECONDS and size < READ_BYTES) or (taken < BRISK_SECONDS and self._has_more):
+        elif (size < READ_BYTES and taken < SHORT_SECONDS) or (
+            self._has_more and not behind and taken < BRISK_SECONDS
+        ):
             self._read_bytes = min(largest, size * 2)
 
     def limit_reads(self, largest: int, first: int) -> None:
         """The next read has at most `first` bytes, every later one at most `largest`."""
         self._largest_read_bytes, self._read_bytes = largest, first
+
+    def allow_reads(self) -> None:
+        """Ends the limit."""
+        self.limit_reads(len(self._shared), READ_BYTES)
 
     def take(self, count: int) -> Block | None:
         """The block after a read of `count` bytes; None while a large frame is incomplete."""
