@@ -23,7 +23,6 @@ from polycast.bench.job import Job, Outcome
 from polycast.bench.log_counters import read_log_counters
 from polycast.bench.report import CellReport
 from polycast.bench.server_cluster import SIZE, run_servers
-from polycast.bench.stream_reader import fill_stream
 from polycast.bench.target_process import await_ready, launch, stop, temporary_folder
 from polycast.bench.targets import (
     FENCE_LISTENER,
@@ -70,6 +69,8 @@ def _measure_rounds(
     program = find_program(NATS.program)
     if program is None:
         raise StartError(f"{NATS.program} is not installed", hint=NATS.cure)
+    from polycast.bench.stream_reader import fill_stream  # needs nats-py, of the extra `cluster`
+
     with (
         temporary_folder(scratch) as folder,
         run_servers(JETSTREAM_ALWAYS, program, folder) as (servers, processes),
