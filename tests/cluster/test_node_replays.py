@@ -15,7 +15,7 @@ from kit.replay import total, wait_for_total
 from kit.spilled import SMALL_QUEUE, TRIES, NumberedPublisher, expect_all
 from kit.staged import commit, numbered, stage
 from kit.subscribers import SUBSCRIBERS, SubscriberKind, send_request
-from kit.wire import Peer, wait_for
+from kit.wire import Peer
 
 SPILL = "?policy=spill"
 LAST = "?replay=last"
@@ -133,8 +133,9 @@ def test_the_last_message_at_a_node_that_starts(place: Place, peers: ExitStack, 
         if how in ("restarted", "killed"):
             with place.node("b", small) as second:
                 fill(first)
-                wait_level(first, 2)
-                wait_for(lambda: total(second, "log_segments_sealed_total") > 3, "sealed segments")
+                while total(second, "log_segments_sealed_total") < 4:
+                    send(first, "often", bytes(30_000))
+                    wait_level(first, 2)
                 if how == "killed":
                     second.kill()
         else:
