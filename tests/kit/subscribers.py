@@ -47,7 +47,11 @@ def subscriptions(broker: Broker, port: int) -> int:
 
 def wait_until_subscribed(broker: Broker, peer: Peer, count: int = 1) -> None:
     port = peer.socket.getsockname()[1]
-    wait_for(lambda: subscriptions(broker, port) == count, f"{count} subscriptions")
+    try:
+        wait_for(lambda: subscriptions(broker, port) == count, f"{count} subscriptions")
+    except AssertionError as error:
+        error.add_note(f"port {port}: {send_request(broker, 'polycast/connections')}")
+        raise
 
 
 # -- subscribing -----------------------------------------------------------------------------------------
