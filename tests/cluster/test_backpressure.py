@@ -77,6 +77,7 @@ def test_a_publisher_is_slowed_and_loses_nothing(node: Broker, servers: Servers,
         assert metric(node, "polycast_publishers_paused_total") >= 1
         servers.start(0)
         sending.finish()
+        wait_for(lambda: accepted(node) + refused(node) == count, "all messages", PATIENCE)
         _fence(node)
         assert refused(node) == 0
     assert numbers_of(tmp_path / "a", "flood") == list(range(count))

@@ -2,7 +2,7 @@
 
     python -m spark.cluster_echo MASTER CHECKPOINT ADDRESSES
 
-Prints `batch NUMBER` after each batch with rows.
+Prints `batch NUMBER` after a batch with rows, once a second.
 """
 
 from __future__ import annotations
