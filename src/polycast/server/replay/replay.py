@@ -28,11 +28,11 @@ from polycast.server.io.connection import Connection
 from polycast.server.replay.context import ReplayContext
 from polycast.server.replay.interest import Interest
 
-AHEAD_BYTES = 1024 * 1024
+AHEAD_BYTES = 2 * 1024 * 1024
 """A replay pauses while more than this is queued for its connection; nor does it queue more at once."""
 AHEAD_SHARE = 4
 """`AHEAD_BYTES` is at most this fraction of `limits.queue_bytes`: the rest is for live messages."""
-ROWS = 4096
+ROWS = 16384
 """Messages per read."""
 SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.05
 PATIENCE_SECONDS = 0.25
