@@ -39,19 +39,24 @@ def send_request(broker: Broker, route: str, body: object = None) -> Any:
     return response["body"]
 
 
-def subscriptions(broker: Broker, port: int) -> int:
-    """How many the connection that comes from that port has."""
-    found = send_request(broker, "polycast/connections")["connections"]
-    return sum(each["subscriptions"] for each in found if each["address"] == f"127.0.0.1:{port}")
+def ports_of(peer: Peer) -> tuple[int, int]:
+    """Its own, and that of the listener: connections to other listeners may come from the same port."""
+    return peer.socket.getsockname()[1], peer.socket.getpeername()[1]
+
+
+def subscriptions(broker: Broker, ports: tuple[int, int]) -> int:
+    """How many the connection with these ports has."""
+    port, to = ports
+    listeners = {name for name, address in broker.addresses if address.endswith(f":{to}")}
+    found = send_request(broker, "polycast/connections")
+    rows = [row for row in found["connections"] if row["address"] == f"127.0.0.1:{port}"]
+    here = [row for row in rows if row["listener"] in listeners and row.get("node") == found.get("node")]
+    return sum(row["subscriptions"] for row in here)
 
 
 def wait_until_subscribed(broker: Broker, peer: Peer, count: int = 1) -> None:
-    port = peer.socket.getsockname()[1]
-    try:
-        wait_for(lambda: subscriptions(broker, port) == count, f"{count} subscriptions")
-    except AssertionError as error:
-        error.add_note(f"port {port}: {send_request(broker, 'polycast/connections')}")
-        raise
+    ports = ports_of(peer)
+    wait_for(lambda: subscriptions(broker, ports) == count, f"{count} subscriptions")
 
 
 # -- subscribing -----------------------------------------------------------------------------------------

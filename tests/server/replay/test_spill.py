@@ -15,7 +15,7 @@ from kit.frames import pub
 from kit.hermod import expect_no_more
 from kit.replay import Delivered, handshake, read_messages, subscribe, total, wait_for_total
 from kit.spilled import SMALL_QUEUE, TRIES, NumberedPublisher, expect_all, payload
-from kit.subscribers import LISTEN, SUBSCRIBERS, send_request, subscriptions, wait_until_subscribed
+from kit.subscribers import LISTEN, SUBSCRIBERS, ports_of, send_request, subscriptions, wait_until_subscribed
 from kit.wire import wait_for
 
 
@@ -256,10 +256,10 @@ def test_a_broker_that_stops_during_a_spill(tmp_path: Path) -> None:
 def test_a_subscriber_that_disconnects_during_a_spill_leaves_nothing_behind(spilling: Broker) -> None:
     with SUBSCRIBERS["fanout"].open(spilling, "flow", 4096) as slow, NumberedPublisher(spilling) as publisher:
         publisher.publish_until_spilled()
-        port = slow.socket.getsockname()[1]
+        ports = ports_of(slow)
         slow.close()
         wait_for_total(spilling, "replays_open", 0)
-        assert subscriptions(spilling, port) == 0
+        assert subscriptions(spilling, ports) == 0
 
 
 def test_replies_have_a_limit_of_their_own(spilling: Broker) -> None:
