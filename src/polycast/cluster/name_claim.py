@@ -23,7 +23,7 @@ from polycast.errors import ClusterError, StartError
 
 log = logging.getLogger("polycast.cluster")
 
-REQUEST_SECONDS = 1.0
+CLAIM_SECONDS = 1.0
 HINT = "--node NAME: each node has its own name"
 
 
@@ -54,7 +54,7 @@ class NameClaim:
         """The claim of another node; None at once if there is no other."""
         subject, body = f"{self._stream.name}.name.{self._node}", msgspec.json.encode(self.own)
         try:
-            response = await self._stream.connection.request(subject, body, timeout=REQUEST_SECONDS)
+            response = await self._stream.connection.request(subject, body, timeout=CLAIM_SECONDS)
             return msgspec.json.decode(response.data, type=Claim)
         except (NatsError, OSError, msgspec.MsgspecError):
             return None

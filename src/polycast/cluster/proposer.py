@@ -207,15 +207,18 @@ class Proposer:
 
     # -- what the stream has -----------------------------------------------------------------------------
 
+    @property
+    def _first(self) -> Outgoing | None:
+        """The message that is applied next."""
+        return self._unapplied[0] if self._unapplied else None
+
     def find(self, head: Head) -> Outgoing | None:
         """The message with this head, if it is the next one of this incarnation."""
-        first = self._unapplied[0] if self._unapplied else None
-        return first if first and head == first.head else None
+        return self._first if self._first and head == self._first.head else None
 
     def find_accepted(self, sequence: int) -> Outgoing | None:
         """The message with this stream sequence, if it is the next one of this incarnation."""
-        first = self._unapplied[0] if self._unapplied else None
-        return first if first and first.stream_sequence == sequence else None
+        return self._first if self._first and self._first.stream_sequence == sequence else None
 
     def waits_for(self, data: bytes) -> bool:
         return any(outgoing.data == data for outgoing in self._unapplied)
@@ -235,7 +238,7 @@ class Proposer:
         for outgoing in self._unapplied:
             if outgoing.head == head:
                 outgoing.ignored = True
-        first = self._unapplied[0] if self._unapplied else None
+        first = self._first
         if first and 0 < first.stream_sequence < sequence and first.head.number < head.number:
             self._send_again(first)  # the servers lost it
 
