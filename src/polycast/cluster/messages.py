@@ -44,7 +44,7 @@ PACKED_AT_MOST = 256
 """No frame of LZ4 packs better than this. Bounds the memory that a message can claim."""
 EDGE_BYTES = 4
 PARTS_AT_MOST = 4096
-"""More than the 2 GiB of a burst."""
+"""More than the 2 GiB of a burst. A packed body claims no more memory than so many parts."""
 COMMIT_MESSAGES_AT_MOST = 65_536
 """A commit is one message. Each frame that it names takes up to 10 bytes; 128 KiB remain for names."""
 NUMBERS_END = 2**63
@@ -191,7 +191,7 @@ def check_head(head: Head) -> None:
     numbers = 0 < head.number < NUMBERS_END and 0 < head.incarnation < NUMBERS_END
     if not numbers or not 0 <= head.part < head.parts <= PARTS_AT_MOST or not 0 <= head.first < NUMBERS_END:
         raise ForeignMessageError(f"part {head.part} of {head.parts}, number {head.number}")
-    if not 0 <= head.unpacked <= PACKED_AT_MOST * head.parts * MESSAGE_BYTES:
+    if not 0 <= head.unpacked <= min(PACKED_AT_MOST * head.parts, PARTS_AT_MOST) * MESSAGE_BYTES:
         raise ForeignMessageError(f"a body that claims {head.unpacked} bytes")
     if head.kind is MessageKind.COMMIT and head.parts != 1:
         raise ForeignMessageError("a commit in several parts")
