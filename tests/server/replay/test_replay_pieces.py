@@ -14,14 +14,22 @@ import pytest
 from kit.wire import GUARD_SECONDS
 from log.log_builder import LogBuilder
 from polycast.log.read.seek import rows_at
+from polycast.log.read.work import Work, finish
 from polycast.model import Burst, Format
 from polycast.server.replay import start_replay
-from polycast.server.replay.replay import AHEAD_BYTES, ROWS
+from polycast.server.replay.read_ahead import ROWS
+from polycast.server.replay.replay import AHEAD_BYTES
 from polycast.server.replay.start_replay import LastMessageReplay
 
 
 async def call(connection: Any, function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
+
+
+def read(connection: Any, work: Work[Any]) -> asyncio.Future[Any]:
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(finish(work))
+    return future
 
 
 class Recorded(LastMessageReplay):
@@ -40,7 +48,8 @@ class Recorded(LastMessageReplay):
             writer=SimpleNamespace(gap=None),
             hurry=lambda: None,
         )
-        context: Any = SimpleNamespace(log=log, stopped=False, in_thread=call)
+        readers = SimpleNamespace(read=read)
+        context: Any = SimpleNamespace(log=log, stopped=False, in_thread=call, readers=readers)
         super().__init__(context, connection)
         self.sizes: list[int] = []
 
@@ -78,10 +87,10 @@ def test_a_slow_subscriber_keeps_no_group_in_memory(tmp_path: Path) -> None:
 
     async def stall() -> None:
         await replay._push_from_disk()
-        assert replay._reader and replay._reader._batch
+        assert replay._rows._ahead and replay._rows._reader
         replay.queued = 2 * AHEAD_BYTES
         following = asyncio.create_task(replay._push_from_disk())
-        while replay._reader._batch:
+        while replay._rows._ahead or replay._rows._reader:
             await asyncio.sleep(0.01)
         replay.queued = 0
         await asyncio.wait_for(following, GUARD_SECONDS)

@@ -14,6 +14,7 @@ import asyncio
 import math
 from bisect import bisect_right
 from collections.abc import Collection
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,19 +22,17 @@ import pyarrow.compute as pc
 from polycast.log.files.bursts import to_bursts
 from polycast.log.files.format import Gap
 from polycast.log.read.query import pieces
-from polycast.log.read.reader import Reader
 from polycast.log.write.entry import Entry
 from polycast.model import Burst, Encoder
 from polycast.server.io.connection import Connection
 from polycast.server.replay.context import ReplayContext
 from polycast.server.replay.interest import Interest
+from polycast.server.replay.read_ahead import ReadAhead
 
 AHEAD_BYTES = 2 * 1024 * 1024
 """A replay pauses while more than this is queued for its connection; nor does it queue more at once."""
 AHEAD_SHARE = 4
 """`AHEAD_BYTES` is at most this fraction of `limits.queue_bytes`: the rest is for live messages."""
-ROWS = 16384
-"""Messages per read."""
 SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.05
 PATIENCE_SECONDS = 0.25
 """After this time without progress, the messages that were read are dropped from memory and read again later."""
@@ -50,7 +49,7 @@ class Replay:
         self._excluded = _excluded_sources(context, connection)
         self._committed = connection.subscriber.committed
         self.offset = -1
-        self._reader: Reader | None = None
+        self._rows = ReadAhead(self.log.folder, partial(context.readers.read, connection))
 
     # -- per kind of replay ----------------------------------------------------------------------------
 
@@ -81,8 +80,7 @@ class Replay:
                 else:
                     await self._push_from_disk()
         finally:
-            if self._reader:
-                self._reader.close()
+            await self._rows.close()
 
     async def until_durable(self, offset: int) -> None:
         """Waits until all messages before this offset are durable or lost."""
@@ -105,28 +103,24 @@ class Replay:
         return True
 
     async def _push_from_disk(self) -> None:
-        if self._reader and not await self.wait_for_room(PATIENCE_SECONDS):
-            self._reader.close()  # the reader buffers the rest of a group, which can be large
-        await self.wait_for_room()
+        if not await self.wait_for_room(PATIENCE_SECONDS):
+            await self._rows.close()  # what was read and not sent can be large
+            await self.wait_for_room()
         await self.until_durable(self.offset + 1)
-        if self._reader is None:
-            self._reader = Reader(self.log.folder, self.offset)
-        stop = self.log.durable_next
-        batch = await self.context.in_thread(self.connection, _read, self._reader, self.offset, stop)
-        self._report_skipped(self._reader, batch is None)
+        batch, skipped, following = await self._rows.read(self.offset, self.log.durable_next)
+        self._report_skipped(skipped, batch is None)
+        self.offset = max(self.offset, following)
         if batch is None:
-            self.offset = max(self.offset, stop)
             return
-        self.offset = self._reader.offset
+        if self.offset < self.log.durable_next:
+            self._rows.begin(self.offset, self.log.durable_next)
         done = await self.push(batch, PATIENCE_SECONDS)
         if done < batch.num_rows:
             self.offset = batch["offset"][done].as_py()
-            self._reader.close()
-            self._reader = None
+            await self._rows.close()
 
-    def _report_skipped(self, reader: Reader, ended: bool) -> None:
+    def _report_skipped(self, skipped: list[Gap], ended: bool) -> None:
         """Called before the rows behind the missing messages are sent."""
-        skipped, reader.skipped = reader.skipped, []
         pending = self.log.writer.gap if ended else None
         if pending and pending.missed:
             skipped.append(pending)  # no group records it yet
@@ -216,11 +210,3 @@ def _add(slices: list[tuple[int, int]], start: int, stop: int) -> None:
         slices[-1] = (slices[-1][0], stop)
     else:
         slices.append((start, stop))
-
-
-def _read(reader: Reader, offset: int, stop: int) -> pa.RecordBatch | None:
-    reader.seek(offset)
-    batch = reader.read(stop, ROWS)
-    if batch is None:
-        reader.finish(stop)
-    return batch

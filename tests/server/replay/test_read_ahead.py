@@ -1,0 +1,101 @@
+"""Rows of a replay that are read before they are needed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from log.log_builder import LogBuilder
+from polycast.log.read.work import Work, finish
+from polycast.server.replay.read_ahead import ROWS, ReadAhead, ReadRows
+
+
+class Threads:
+    """Work that the test finishes."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[Work[Any], asyncio.Future[Any]]] = []
+
+    def start(self, work: Work[Any]) -> asyncio.Future[Any]:
+        self.started.append((work, asyncio.get_running_loop().create_future()))
+        return self.started[-1][1]
+
+    def finish(self) -> None:
+        work, future = self.started.pop()
+        future.set_result(finish(work))
+
+    async def read(self, rows: ReadAhead, offset: int, stop: int) -> ReadRows:
+        reading = asyncio.ensure_future(rows.read(offset, stop))
+        while not reading.done():
+            await asyncio.sleep(0)
+            if self.started:
+                self.finish()
+        return reading.result()
+
+
+def offsets(found: ReadRows) -> tuple[int, int]:
+    assert found.batch
+    column = found.batch["offset"]
+    return column[0].as_py(), column[-1].as_py() + 1
+
+
+def test_rows_are_read_once_and_in_order(tmp_path: Path) -> None:
+    LogBuilder(tmp_path).segment(2 * ROWS + 10, topics=["a"])
+    threads = Threads()
+    rows = ReadAhead(tmp_path, threads.start)
+
+    async def run() -> None:
+        found = await threads.read(rows, 5, 3 * ROWS)
+        assert offsets(found) == (5, found.next)
+        rows.begin(found.next, 3 * ROWS)
+        threads.finish()
+        following = await rows.read(found.next, 3 * ROWS)
+        assert offsets(following) == (found.next, following.next)
+        await rows.close()
+
+    asyncio.run(run())
+
+
+def test_rows_that_are_no_longer_next_are_read_again(tmp_path: Path) -> None:
+    """Memory has served the subscriber meanwhile, or the subscriber took less than was read."""
+    LogBuilder(tmp_path).segment(ROWS + 100, topics=["a"])
+    threads = Threads()
+    rows = ReadAhead(tmp_path, threads.start)
+
+    async def run() -> None:
+        rows.begin(0, ROWS)
+        assert offsets(await threads.read(rows, ROWS + 20, ROWS + 90)) == (ROWS + 20, ROWS + 90)
+        assert offsets(await threads.read(rows, ROWS + 90, ROWS + 95)) == (ROWS + 90, ROWS + 95)
+        await rows.close()
+        assert offsets(await threads.read(rows, 3, 9)) == (3, 9)
+        await rows.close()
+
+    asyncio.run(run())
+
+
+def test_a_failed_read_does_not_fail_what_does_not_need_it(tmp_path: Path) -> None:
+    LogBuilder(tmp_path).segment(100, topics=["a"])
+    threads = Threads()
+    rows = ReadAhead(tmp_path, threads.start)
+
+    async def run() -> None:
+        rows.begin(0, 50)
+        threads.started.pop()[1].set_exception(OSError("no"))
+        assert offsets(await threads.read(rows, 60, 70)) == (60, 70)
+        rows.begin(70, 80)
+        threads.started.pop()[1].set_exception(OSError("no"))
+        with pytest.raises(OSError, match="no"):
+            await rows.read(70, 80)
+        await rows.close()
+
+    asyncio.run(run())
+
+
+def test_the_end_of_the_log(tmp_path: Path) -> None:
+    LogBuilder(tmp_path).segment(10, topics=["a"])
+    threads = Threads()
+    rows = ReadAhead(tmp_path, threads.start)
+    assert asyncio.run(threads.read(rows, 10, 15)) == (None, [], 15)
