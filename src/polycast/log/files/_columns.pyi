@@ -2,11 +2,11 @@ from array import array
 from collections.abc import Sequence
 
 from polycast.log.files.bursts import ContiguousRows, Texts
-from polycast.log.files.columns import PackedBuffer, PlainBuffers, SourcedBurst
+from polycast.log.files.columns import PackedColumns, PlainBuffers, SourcedBurst
 from polycast.model import Burst
 
 class Packer:
-    def pack(self, pieces: Sequence[SourcedBurst]) -> tuple[int, list[PackedBuffer]]: ...
+    def pack(self, pieces: Sequence[SourcedBurst]) -> PackedColumns: ...
 
 def payloads(burst: Burst) -> PlainBuffers: ...
 def stretches(

@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.limits cimport INT_MAX
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from array import array as new_array
 
@@ -37,6 +37,8 @@ cdef enum:
     LAST_LITERALS = 5  # at the end of a block
     LAST_MATCH = 12  # a match begins no later than this before the end
     MEMORY_LIMIT = 16 * 1024 * 1024
+    REGIONS = 13  # the buffers of all columns
+    PAYLOADS = 10  # the one with the payloads
 
 cdef const char *FRAME_HEAD = b"\x04\x22\x4d\x18\x60\x70\x73"  # magic; one independent block of at most 4 MiB
 
@@ -370,17 +372,40 @@ cdef void repeat(char *to, const char *value, Py_ssize_t size, Py_ssize_t total)
         done *= 2
 
 
+cdef inline char *end_of(Region region) noexcept nogil:
+    return region.at + padded(region.size)
+
+
+cdef void join(Region *regions) noexcept nogil:
+    """Moves the regions together. The payloads, most of all bytes, stay where they are."""
+    cdef Py_ssize_t i
+    for i in range(PAYLOADS - 1, -1, -1):
+        move(&regions[i], regions[i + 1].at - padded(regions[i].size))
+    for i in range(PAYLOADS + 1, REGIONS):
+        move(&regions[i], end_of(regions[i - 1]))
+
+
+cdef inline void move(Region *region, char *to) noexcept nogil:
+    if to != region.at:
+        memmove(to, region.at, padded(region.size))
+        region.at = to
+
+
 cdef class Packer:
-    cdef object memory
+    cdef object memory, packed
 
     def __cinit__(self):
+        from polycast.log.files.columns import PackedColumns
+
         self.memory = bytearray()
+        self.packed = PackedColumns
 
     def pack(self, pieces):
         cdef Numbers offsets = Numbers(), sequences = Numbers(), times = Numbers(0)
         cdef Texts topics = Texts(), dialects = Texts(), formats = Texts(), sources = Texts()
         cdef Payloads payloads = Payloads()
-        cdef Py_ssize_t count
+        cdef Py_ssize_t i, count
+        cdef Region regions[REGIONS]
         cdef char *at
 
         for burst, source, micros in pieces:
@@ -405,16 +430,16 @@ cdef class Packer:
             formats.write()
             payloads.write()
             sources.write()
-        return payloads.rows, [
-            self.view(offsets.repeats.region),
-            self.view(topics.edges), self.view(topics.repeats.region),
-            self.view(sequences.repeats.region),
-            self.view(times.repeats.region),
-            self.view(dialects.edges), self.view(dialects.repeats.region),
-            self.view(formats.edges), self.view(formats.repeats.region),
-            self.view(payloads.edges), self.view(payloads.data),
-            self.view(sources.edges), self.view(sources.repeats.region),
-        ]
+            regions[0] = offsets.repeats.region
+            regions[1], regions[2] = topics.edges, topics.repeats.region
+            regions[3] = sequences.repeats.region
+            regions[4] = times.repeats.region
+            regions[5], regions[6] = dialects.edges, dialects.repeats.region
+            regions[7], regions[8] = formats.edges, formats.repeats.region
+            regions[9], regions[PAYLOADS] = payloads.edges, payloads.data
+            regions[11], regions[12] = sources.edges, sources.repeats.region
+            join(regions)
+        return self.packed(payloads.rows, [regions[i].size for i in range(REGIONS)], self.view(regions))
 
     cdef char *provide(self, Py_ssize_t size) except NULL:
         """Memory that was used before, if it is large enough, and not far too large for most groups."""
@@ -423,9 +448,10 @@ cdef class Packer:
             self.memory = bytearray(size + size // 4)
         return PyByteArray_AS_STRING(self.memory)
 
-    cdef tuple view(self, Region region):
-        cdef Py_ssize_t start = region.at - PyByteArray_AS_STRING(self.memory)
-        return memoryview(self.memory)[start : start + padded(region.size)], region.size
+    cdef object view(self, Region *regions):
+        cdef Py_ssize_t start = regions[0].at - PyByteArray_AS_STRING(self.memory)
+        cdef Py_ssize_t size = end_of(regions[REGIONS - 1]) - regions[0].at
+        return memoryview(self.memory)[start : start + size]
 
 
 def payloads(burst):

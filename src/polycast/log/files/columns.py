@@ -47,8 +47,20 @@ class SourcedBurst(NamedTuple):
     micros: int
 
 
-PackedBuffer = tuple[bytes | memoryview, int]
-"""A buffer with its padding, and its size without."""
+class PackedColumns(NamedTuple):
+    """The columns of a group, as they stand in the body of its message."""
+
+    rows: int
+    sizes: Sequence[int]
+    """Of the buffers of all columns in schema order, without padding."""
+    body: bytes | memoryview
+    """The buffers one after the other, each padded. One piece: each piece that is hashed or written releases the
+    GIL, and getting it back may take as long as the work itself."""
+
+
+def padded(size: int) -> int:
+    return size + -size % ALIGNED_BYTES
+
 
 PlainBuffers = tuple[bytes, ...]
 """Of one column: its numbers, or the edges between its values and then their bytes."""
@@ -57,35 +69,31 @@ PlainBuffers = tuple[bytes, ...]
 class Packer(Protocol):
     """Writes all groups into the same memory, since new memory takes longer than packing.
 
-    Its buffers are valid until the next group.
+    The columns are valid until the next group.
     """
 
-    def pack(self, pieces: Sequence[SourcedBurst]) -> tuple[int, list[PackedBuffer]]:
-        """The number of rows, and the buffers of all columns in schema order."""
-        ...
+    def pack(self, pieces: Sequence[SourcedBurst]) -> PackedColumns: ...
 
 
 class PackerInPython:
-    def pack(self, pieces: Sequence[SourcedBurst]) -> tuple[int, list[PackedBuffer]]:
+    def pack(self, pieces: Sequence[SourcedBurst]) -> PackedColumns:
         columns = _gather(pieces)
         buffers = [
-            _to_packed(buffer) if buffer is column[-1] and field.name != "payload" else _to_body(buffer, PLAIN)
+            _to_packed(buffer) if buffer is column[-1] and field.name != "payload" else _to_buffer(buffer, PLAIN)
             for field, column in zip(SCHEMA, columns, strict=True)
             for buffer in column
         ]
-        return len(columns[0][0]) // OFFSET_BYTES, buffers
+        body = b"".join([buffer.ljust(padded(len(buffer)), b"\0") for buffer in buffers])
+        return PackedColumns(len(columns[0][0]) // OFFSET_BYTES, list(map(len, buffers)), body)
 
 
-def _to_packed(buffer: bytes) -> PackedBuffer:
+def _to_packed(buffer: bytes) -> bytes:
     frame = LZ4.compress(buffer, asbytes=True) if buffer else b""
-    return _to_body(frame, len(buffer)) if len(frame) < len(buffer) else _to_body(buffer, PLAIN)
+    return _to_buffer(frame, len(buffer)) if len(frame) < len(buffer) else _to_buffer(buffer, PLAIN)
 
 
-def _to_body(data: bytes, plain_size: int) -> PackedBuffer:
-    if not data:
-        return b"", 0
-    body = PLAIN_SIZE.pack(plain_size) + data
-    return body + bytes(-len(body) % ALIGNED_BYTES), len(body)
+def _to_buffer(data: bytes, plain_size: int) -> bytes:
+    return PLAIN_SIZE.pack(plain_size) + data if data else b""
 
 
 def _gather(pieces: Sequence[SourcedBurst]) -> list[PlainBuffers]:

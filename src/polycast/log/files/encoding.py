@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from polycast.log.files.columns import PackedBuffer, Packer, SourcedBurst
+from polycast.log.files.columns import PackedColumns, Packer, SourcedBurst, padded
 from polycast.log.files.format import BLANK, KEY, OPENING, PREFIX_BYTES, SCHEMA, Layout
 from polycast.model import Buffer
 
@@ -43,11 +43,11 @@ def encode_bursts(
     bursts: Sequence[SourcedBurst], packer: Packer, layout: Layout, previous: str, first: int, **more: Any
 ) -> EncodedGroup:
     """Valid until the packer packs again. `more` are the optional keys of the header."""
-    rows, buffers = packer.pack(bursts)
-    text = _header_text(previous, first, rows, more)
+    packed = packer.pack(bursts)
+    text = _header_text(previous, first, packed.rows, more)
     text += b" " * (-len(text) % HEADER_STEP)
-    head = _template(len(text)).fill(text, rows, buffers)
-    pieces: list[Buffer] = [head, *(data for data, _ in buffers if data)]
+    head = _template(len(text)).fill(text, packed)
+    pieces: list[Buffer] = [head, packed.body]
     return EncodedGroup(pieces, _finish(head, pieces, text, layout.seed))
 
 
@@ -128,16 +128,16 @@ class _Template(NamedTuple):
     buffers: int
     """A vector: the position of each buffer in the body, and its size."""
 
-    def fill(self, text: bytes, rows: int, buffers: Sequence[PackedBuffer]) -> bytearray:
+    def fill(self, text: bytes, packed: PackedColumns) -> bytearray:
         head = bytearray(self.data)
         head[self.text : self.text + len(text)] = text
-        NUMBER.pack_into(head, self.rows, rows)
-        _fill(head, self.nodes, [number for _ in SCHEMA for number in (rows, 0)])
+        NUMBER.pack_into(head, self.rows, packed.rows)
+        _fill(head, self.nodes, [number for _ in SCHEMA for number in (packed.rows, 0)])
         numbers, position = [], 0
-        for index, (data, size) in enumerate(buffers):
+        for index, size in enumerate(packed.sizes):
             numbers += [position, 0] if index in FIRST_BUFFERS else []  # no bitmap: no value is null
             numbers += [position, size]
-            position += len(data)
+            position += padded(size)
         _fill(head, self.buffers, numbers)
         NUMBER.pack_into(head, self.body_size, position)
         return head
