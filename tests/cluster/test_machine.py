@@ -22,6 +22,7 @@ from polycast.cluster import machine as machine_module
 from polycast.cluster.machine import ApplyMachine, Verdict
 from polycast.cluster.messages import (
     LZ4,
+    MESSAGE_BYTES,
     PACK_BYTES,
     PARTS_AT_MOST,
     VERSION,
@@ -293,6 +294,13 @@ def test_a_body_that_cannot_be_unpacked_is_skipped_by_all_nodes(
 def test_a_body_claims_no_more_memory_than_its_message_can_need(claim: int) -> None:
     outcome = machine().apply(1, write_message(Head("a", 1, 1, unpacked=claim), packed()[0]))
     assert outcome.error == f"a body that claims {claim} bytes"
+
+
+def test_nor_do_many_parts_claim_more_than_the_largest_message() -> None:
+    most = PARTS_AT_MOST * MESSAGE_BYTES
+    for unpacked, verdict in ((most, Verdict.PART), (most + 1, Verdict.FOREIGN)):
+        head = Head("a", 1, 1, parts=PARTS_AT_MOST, unpacked=unpacked)
+        assert machine().apply(1, write_message(head, packed()[0])).verdict is verdict
 
 
 def test_nodes_agree_on_the_first_offset() -> None:
