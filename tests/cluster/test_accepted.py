@@ -9,21 +9,25 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from cluster.machine_rig import STREAM, Plan
-from polycast.broker import Applied, Ledger
+from polycast.broker import Applied, Ledger, Proposal
 from polycast.cluster.machine import AHEAD_MICROS, ApplyMachine
-from polycast.cluster.messages import Head, write_body, write_message
+from polycast.cluster.messages import Head, MessageKind, write_body, write_message
 from polycast.cluster.reader import Delivered
 from polycast.cluster.sequencer import JetStreamSequencer
-from polycast.cluster.stream import ApiError, Stream, StreamInfo
+from polycast.cluster.stream import Accepted, ApiError, Stream, StreamInfo
 from polycast.errors import ClusterError
 from polycast.log.files.format import StreamPosition
 from polycast.log.log import Log
 from polycast.log.times import MICROS
+from polycast.log.write.bulk import STAGED_SCHEMA, to_bulk, to_columns
+from polycast.model import BatchKey
 
 STAMP = 10**15
+LIMIT = 10**6
 
 
 class FakeStream:
@@ -32,10 +36,11 @@ class FakeStream:
     def __init__(self) -> None:
         self.rows: list[bytes] = []
         self.readable = 0
+        self.repeated = False
 
-    async def publish(self, data: bytes, message_id: str, seconds: float) -> int:
+    async def publish(self, data: bytes, message_id: str, seconds: float) -> Accepted:
         self.rows.append(data)
-        return len(self.rows)
+        return Accepted(len(self.rows), self.repeated)
 
     async def read(self, sequence: int) -> AsyncIterator[Delivered]:
         while True:
@@ -58,7 +63,7 @@ class Node:
             housekeeping=SimpleNamespace(remove_before=lambda first: None),
         )
         info = cast(StreamInfo, SimpleNamespace(id=STREAM, first=1, last=0))
-        self.sequencer = JetStreamSequencer("a", cast(Stream, self.stream), cast(Log, self.log), 10**6, info)
+        self.sequencer = JetStreamSequencer("a", cast(Stream, self.stream), cast(Log, self.log), LIMIT, info)
         self.sequencer.reader = self.stream  # type: ignore[assignment]
         self.ledger = Ledger()
         self.sequencer.attach(self.ledger, self.applied.append, lambda run: run(), lambda: None)
@@ -143,6 +148,39 @@ def test_a_time_that_depends_on_the_stream_message_waits_until_that_is_read() ->
     with_node(test)
 
 
+def test_a_message_with_a_known_id_waits_until_it_is_read() -> None:
+    """The servers acknowledge the message that had this id before, whatever its bytes are."""
+
+    async def test(node: Node) -> None:
+        node.stream.repeated = True
+        node.propose(b"x")
+        await node.settle()
+        assert node.topics() == []
+        node.stream.readable = 1
+        await node.settle()
+        assert node.topics() == [b"x"]
+        node.check_chain()
+
+    with_node(test)
+
+
+def test_messages_that_are_not_read_yet_are_bounded() -> None:
+    async def test(node: Node) -> None:
+        for number in range(20):
+            node.propose(Random(number).randbytes(LIMIT // 32).hex().encode())  # does not pack
+            await node.settle()
+        assert 4 <= len(node.applied) < 20
+        node.stream.readable = len(node.stream.rows)
+        await node.settle()
+        assert len(node.applied) == 20
+        node.check_chain()
+        node.propose(b"again")
+        await node.settle()
+        assert node.topics()[-1] == b"again"
+
+    with_node(test)
+
+
 def test_nothing_is_applied_while_the_log_is_behind() -> None:
     async def test(node: Node) -> None:
         node.log.is_behind = lambda: True
@@ -175,6 +213,34 @@ def test_the_end_of_the_stream_is_what_a_leader_with_a_majority_says() -> None:
         for confirmed in (False, True):
             with contextlib.nullcontext() if confirmed else pytest.raises(ApiError, match="majority"):
                 await node.sequencer.reach_end()
+
+    with_node(test)
+
+
+def test_the_rows_of_a_commit_that_is_ignored_are_not_fetched() -> None:
+    """A node account could make all nodes fetch them again and again."""
+    batch = BatchKey("me", "id")
+    row = pa.RecordBatch.from_pydict({"topic": ["t"], "payload": [b"1"], "format": ["text"]}, STAGED_SCHEMA)
+    body = write_body([Proposal((), "source", 5, batch, 1, to_bulk("hermod", to_columns([row]), [[1]]))])
+
+    async def test(node: Node) -> None:
+        fetched: list[int] = []
+
+        async def get(sequence: int) -> bytes:
+            fetched.append(sequence)
+            return node.stream.rows[sequence - 1]
+
+        node.stream.get = get  # type: ignore[attr-defined]
+        node.add_foreign(1, b"y")
+        for number in (9, 1, 2):
+            node.stream.rows.append(write_message(Head("b", 1, number, kind=MessageKind.COMMIT), body))
+        node.stream.readable = 3
+        await node.settle()
+        assert node.sequencer.machine.sequence == 3
+        assert fetched == []
+        node.stream.readable = 4
+        await node.settle()
+        assert fetched == [1]
 
     with_node(test)
 

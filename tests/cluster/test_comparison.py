@@ -6,14 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from polycast.cluster.comparison import ChainComparison
 from polycast.cluster.divergence import DivergenceMark, check_divergence, mark_divergence
-from polycast.cluster.peers import NodeStatus
-from polycast.cluster.tables import StepDigest, judge
+from polycast.cluster.peers import NodeStatus, read_statuses
+from polycast.cluster.tables import STEP, DigestRequest, StepDigest, digests_of, judge
 from polycast.cluster.watch import with_own
-from polycast.errors import DivergedError
+from polycast.errors import ClusterError, DivergedError
 from polycast.model import Ack
 from polycast.server.dispatch.applied_acks import AppliedAcks, ReplicatedAcks
 
@@ -188,3 +189,15 @@ def test_a_node_without_servers_knows_itself() -> None:
     own, other = claim("b", 2, "two"), claim("a", 2, "two")
     assert with_own(own, []) == [own]
     assert with_own(own, [claim("b", 1, "one"), other]) == [other, own]
+
+
+def test_responses_that_are_no_status_are_ignored() -> None:
+    nested = b"[" * 100_000
+    good = msgspec.json.encode(claim("b", 5, "x"))
+    assert read_statuses([b"", b"\xff", b"{}", nested, good, b"null"]) == [claim("b", 5, "x")]
+
+
+@pytest.mark.parametrize("step", [0, -1, STEP + 1, 2**60])
+def test_a_digest_covers_a_bounded_number_of_rows(tmp_path: Path, step: int) -> None:
+    with pytest.raises(ClusterError, match="digest"):
+        digests_of(tmp_path, DigestRequest(0, 10, step))

@@ -86,6 +86,23 @@ def test_a_node_copies_what_the_stream_has_forgotten(place: Place) -> None:
     assert read_table(aside)["payload"].to_pylist() == [b"before"]
 
 
+def test_unfinished_parts_that_the_stream_has_removed_are_dropped(place: Place) -> None:
+    """Of a node that died while it sent a large message: no node can need them."""
+    with place.node("a") as node:
+        assert place.call(f"{place.stream}.log", write_message(Head("died", 1, 1, 0, 2), b"half"))["seq"] == 1
+        for number in range(8):
+            send(node, "t", Random(number).randbytes(1_000_000))
+        first = send_request(node, "polycast/cluster")["stream"]["first"]
+        assert first > 1
+    with place.node("a") as node:
+        assert "no other node has them: dropped" in node.log()
+        send(node, "t", b"after")
+        with place.node("b"):
+            wait_level(node, 2)
+    assert place.table("a")["payload"].to_pylist()[-1] == b"after"
+    assert place.table("a").equals(place.table("b"))
+
+
 def test_a_foreign_message_is_skipped_by_all_nodes(place: Place) -> None:
     with place.node("a") as first, place.node("b"):
         send(first, "t", b"1")

@@ -22,9 +22,11 @@ from polycast.cluster import machine as machine_module
 from polycast.cluster.machine import ApplyMachine, Verdict
 from polycast.cluster.messages import (
     LZ4,
+    MAGIC,
     MESSAGE_BYTES,
     PACK_BYTES,
     PARTS_AT_MOST,
+    PREFIX,
     VERSION,
     ForeignMessageError,
     Head,
@@ -113,6 +115,22 @@ def test_foreign_messages_are_counted_and_change_the_chain_alike() -> None:
 
 
 BODY = write_body([Plan([b"t"], 1, None).propose()])
+NESTED = b"\x91" * 100_000 + b"\xc0"
+"""Arrays within arrays, in MessagePack."""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PREFIX.pack(MAGIC, len(NESTED)) + NESTED,
+        write_message(Head("a", 1, 1), NESTED),
+        write_message(Head("a", 1, 1, kind=MessageKind.FRAME), NESTED),
+    ],
+)
+def test_data_that_are_nested_too_deeply_are_skipped_by_all_nodes(data: bytes) -> None:
+    node = machine()
+    assert node.apply(1, data).verdict is Verdict.FOREIGN
+    assert node.apply(2, write_message(Head("a", 1, 1), BODY)).verdict is Verdict.APPLIED
 
 
 def commit(*frames: list[int]) -> bytes:
@@ -174,8 +192,10 @@ def test_names_and_parts_of_proposers_are_bounded(monkeypatch: pytest.MonkeyPatc
         for sequence, (name, number, part) in enumerate(sent, 1)
     ]
     assert found == [Verdict.PART, Verdict.PART, Verdict.FOREIGN, Verdict.PART, Verdict.FOREIGN]
-    assert node.apply(6, write_message(Head("a", 2, 1), BODY)).verdict is Verdict.APPLIED
-    assert node.apply(7, write_message(Head("b", 1, 2, 1, 9), b"x")).verdict is Verdict.PART
+    assert node.apply(6, write_message(Head("b", 1, 2, 0, 9), b"x")).verdict is Verdict.FOREIGN
+    assert node.position.parts == {"a": 1, "b": 2}
+    assert node.apply(7, write_message(Head("a", 2, 1), BODY)).verdict is Verdict.APPLIED
+    assert node.apply(8, write_message(Head("b", 1, 2, 1, 9), b"x")).verdict is Verdict.PART
 
 
 def test_parts_that_no_node_accepted_are_not_collected_after_a_restart() -> None:
@@ -377,7 +397,14 @@ def test_a_commit_publishes_the_rows_of_the_frames_that_it_names_or_nothing() ->
     assert found._replace(bulk=None) == Proposal((), "source", 5, batch, 2, None)
     with pytest.raises(ForeignMessageError, match="not the parts of one frame"):
         join_frame([message, message], [7, 8])
-    for wrong in ([], [frame, frame], [frame._replace(batch=BatchKey("you", "id"))], [frame._replace(data=b"?")]):
+    without = pa.RecordBatch.from_pydict(
+        {"topic": ["t", None], "payload": [b"1", b"2"], "format": [None] * 2}, STAGED_SCHEMA
+    )
+    others = [
+        [frame._replace(batch=BatchKey("you", "id"))],
+        *([frame._replace(data=data)] for data in (b"?", frame.data[:-20], to_stream([without]))),
+    ]
+    for wrong in ([], [frame, frame], *others):
         with pytest.raises(ForeignMessageError):
             to_proposal(proposed, columns, wrong)
 

@@ -13,7 +13,7 @@ from polycast.cluster import messages, proposer
 from polycast.cluster.machine import ApplyMachine, Verdict
 from polycast.cluster.messages import Head
 from polycast.cluster.proposer import Proposer
-from polycast.cluster.stream import ApiError
+from polycast.cluster.stream import Accepted, ApiError
 from polycast.log.files.format import StreamPosition
 
 COUNT = 60
@@ -27,7 +27,7 @@ class BadStream:
         self.rows: list[bytes] = []
         self._ids: dict[str, int] = {}
 
-    async def publish(self, data: bytes, message_id: str, seconds: float) -> int:
+    async def publish(self, data: bytes, message_id: str, seconds: float) -> Accepted:
         for _ in range(self._random.choice((0, 1, 1, 5))):
             await asyncio.sleep(0)
         fate = self._random.random()
@@ -35,12 +35,13 @@ class BadStream:
             raise ValueError("a response that is no JSON")
         if fate < 0.2:
             raise ApiError(503, "no leader")
-        if message_id not in self._ids:
+        repeated = message_id in self._ids
+        if not repeated:
             self.rows.append(data)
             self._ids[message_id] = len(self.rows)
         if fate > 0.8:
             raise ApiError(503, "timeout")
-        return self._ids[message_id]
+        return Accepted(self._ids[message_id], repeated)
 
 
 class Node:

@@ -53,6 +53,7 @@ def test_a_topic_without_a_log_cannot_flood_the_page(browser: Browser, broker: B
         room.simplest(pub("flood"))
         console.go("topic/flood")
         console.wait_for_text(".notice", "This broker has no log")
+        console.wait_for_text(".tile", "Subscribers\n1")
         room.simplest(pub("flood", b"x") * 20_000)
         wait_for(lambda: console.texts(".messages .payload"), "some of them")
         console.wait_for_text(".tile", "Sequence\n20,000")

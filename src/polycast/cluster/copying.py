@@ -89,7 +89,7 @@ def _path(folder: Path, wanted: FileRange) -> Path:
 
 
 async def copy_log(stream: Stream, node: str, folder: Path, info: StreamInfo) -> None:
-    source = await _find_source(stream, node, info)
+    source = await find_source(stream, node, info)
     target = folder.with_name(folder.name + UNFINISHED)
     for attempt in range(ATTEMPTS):
         shutil.rmtree(target, ignore_errors=True)
@@ -108,7 +108,7 @@ async def copy_log(stream: Stream, node: str, folder: Path, info: StreamInfo) ->
     log.info("copied the log of the node %s: %s bytes", source.node, f"{size:,}")
 
 
-async def _find_source(stream: Stream, node: str, info: StreamInfo) -> NodeStatus:
+async def find_source(stream: Stream, node: str, info: StreamInfo) -> NodeStatus:
     """The node that has applied the most of this stream, if the stream still has what follows."""
     found = [status for status in await collect(stream) if status.node != node and status.stream == info.id]
     usable = [status for status in found if status.sequence + 1 >= info.first]

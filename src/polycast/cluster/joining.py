@@ -23,7 +23,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from polycast.cluster.connecting import STARTING_SECONDS, count_servers
-from polycast.cluster.copying import NoSourceError, copy_log, move_aside
+from polycast.cluster.copying import NoSourceError, copy_log, find_source, move_aside
 from polycast.cluster.machine import to_resume
 from polycast.cluster.peers import gather, respond_to
 from polycast.cluster.stream import Agreed, ApiError, Genesis, Stream, StreamInfo, check_agreed, check_replicas
@@ -85,6 +85,7 @@ async def join(settings: Settings, stream: Stream) -> Joined:
     try:
         info = info or await _create_from(settings, stream, agreed, node_log)
         joined = _join_with(stream, info, node_log)
+        joined = joined or await _join_without_parts(settings, stream, info, node_log)
     except BaseException:
         node_log.release()
         raise
@@ -162,6 +163,22 @@ def _join_with(stream: Stream, info: StreamInfo, node_log: Log) -> bool:
         ends = f"the stream {stream.name} ends at message {info.last:,}"
         raise _lost(f"{ends}, and this node has applied {position.sequence:,}")
     return info.first <= to_resume(position)
+
+
+async def _join_without_parts(settings: Settings, stream: Stream, info: StreamInfo, node_log: Log) -> bool:
+    """The log has all that was applied, and the stream has removed only parts of messages that their nodes did not
+    finish. A node that runs may still have these parts: without such a node, all nodes drop them."""
+    position = node_log.position
+    if position is None or position.stream != info.id or info.first > position.sequence + 1:
+        return False
+    try:
+        await find_source(stream, settings.cluster.node, info)
+        return False
+    except NoSourceError:
+        parts = {node: first for node, first in position.parts.items() if first >= info.first}
+        log.warning("the stream has removed parts of unfinished messages, and no other node has them: dropped")
+        node_log.join_stream(msgspec.structs.replace(position, parts=parts))
+        return True
 
 
 def _join_first(node_log: Log, info: StreamInfo) -> None:

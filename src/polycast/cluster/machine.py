@@ -147,8 +147,9 @@ class ApplyMachine:
 
     def _apply(self, sequence: int, data: bytes, own: FindOwn, stamp: int) -> StreamOutcome:
         head, body = read_message(data)
-        if not self._is_next(head):
+        if not self.is_next(head):
             return StreamOutcome(Verdict.IGNORED, head)
+        self._end_earlier(head)
         whole = self._parts_of(sequence, head, body)
         proposals: Sequence[Proposal] = ()
         frame = None
@@ -176,29 +177,32 @@ class ApplyMachine:
         self.first = max(self.first, min(head.first, self._ledger.next_offset))
         return StreamOutcome(Verdict.APPLIED, head, applied, ahead_micros=ahead)
 
-    def _is_next(self, head: Head) -> bool:
+    def is_next(self, head: Head) -> bool:
+        """Whether this message is applied next, rather than ignored."""
         if head.node not in self.proposers and len(self.proposers) >= PROPOSERS_AT_MOST:
             raise ForeignMessageError(f"{head.node} is one name too many: {PROPOSERS_AT_MOST:,} nodes are known")
         incarnation, number = self.proposers.get(head.node, (0, 0))
         if head.incarnation > incarnation:
-            if head.number != 1 or head.part:
-                return False
+            return head.number == 1 and not head.part
+        return head.incarnation == incarnation and head.number == number + 1
+
+    def _end_earlier(self, head: Head) -> None:
+        """The first message of an incarnation drops the unfinished parts of the one before."""
+        if head.number == 1:
             self._parts.pop(head.node, None)
             self._missing.pop(head.node, None)
-            return True
-        return head.incarnation == incarnation and head.number == number + 1
 
     def _parts_of(self, sequence: int, head: Head, body: memoryview) -> Whole | None:
         """The whole body, with the last part."""
         if head.parts == 1:
             return Whole(body, [sequence])
+        if sum([len(each.found) for each in self._parts.values()]) >= PARTS_AT_MOST:
+            raise ForeignMessageError(f"{PARTS_AT_MOST:,} parts of unfinished messages wait already")
         if head.part == 0:
             self._parts[head.node] = Parts(sequence, head.number)
         parts = self._parts.get(head.node)
         if parts is None or len(parts.found) != head.part:
             raise ForeignMessageError(f"part {head.part} without the parts before it")
-        if sum([len(each.found) for each in self._parts.values()]) >= PARTS_AT_MOST:
-            raise ForeignMessageError(f"{PARTS_AT_MOST:,} parts of unfinished messages wait already")
         parts.add(sequence, body)
         return Whole(b"".join(parts.found), parts.sequences) if head.part == head.parts - 1 else None
 

@@ -122,7 +122,8 @@ _to_bytes = msgspec.msgpack.Encoder().encode
 _read_head = msgspec.msgpack.Decoder(Head).decode
 _read_body = msgspec.msgpack.Decoder(list[Proposed]).decode
 _read_frame = msgspec.msgpack.Decoder(FrameColumns).decode
-_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, pa.ArrowException)
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OSError, RecursionError, pa.ArrowException)
+"""pyarrow raises OSError for data that are cut off, msgspec RecursionError for data that are nested too deeply."""
 
 # -- writing ---------------------------------------------------------------------------------------------
 
@@ -179,7 +180,7 @@ def read_message(data: bytes) -> StreamMessage:
         if not 0 <= size <= len(view):
             raise ForeignMessageError("the head is cut off")
         head = _read_head(view[:size])
-    except (struct.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (struct.error, *_UNREADABLE) as error:
         raise ForeignMessageError(str(error)) from error
     check_head(head)
     return StreamMessage(head, view[size:])

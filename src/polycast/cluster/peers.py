@@ -12,6 +12,7 @@ import contextlib
 import logging
 import secrets
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -127,9 +128,18 @@ async def respond_to(message: Msg, data: bytes, headers: dict[str, Any] | None =
         log.debug("a response could not be sent")
 
 
+def read_statuses(responses: Iterable[bytes]) -> list[NodeStatus]:
+    """Skips what is no status of a node."""
+    found = []
+    for data in responses:
+        try:
+            found.append(msgspec.json.decode(data, type=NodeStatus))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            log.warning("a response that is no status of a node is ignored: %s", error)
+    return found
+
+
 async def collect(stream: Stream, seconds: float = COLLECT_SECONDS, enough: int = 0) -> list[NodeStatus]:
     """The status of every node that responds in time. Returns early with `enough` of them."""
-    found = [
-        msgspec.json.decode(data, type=NodeStatus) for data in await gather(stream, "nodes", b"", seconds, enough)
-    ]
+    found = read_statuses(await gather(stream, "nodes", b"", seconds, enough))
     return sorted(found, key=lambda status: status.node)

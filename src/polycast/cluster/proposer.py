@@ -25,7 +25,7 @@ from polycast.cluster.messages import (
     write_frame,
     write_message,
 )
-from polycast.cluster.stream import ApiError
+from polycast.cluster.stream import Accepted, ApiError
 from polycast.cluster.tasks import end_tasks
 
 log = logging.getLogger("polycast.cluster")
@@ -40,7 +40,7 @@ UNHURRIED_SECONDS = 1.0
 TRANSIENT = (503, 429, 409, 500)
 """No leader, too many requests, still in process, no quorum."""
 
-Publish = Callable[[bytes, str, float], Awaitable[int]]
+Publish = Callable[[bytes, str, float], Awaitable[Accepted]]
 OnApplied = Callable[[Applied], None]
 
 
@@ -67,6 +67,8 @@ class Outgoing:
     attempt: int = 0
     stream_sequence: int = 0
     """The stream sequence, from the servers' acknowledgement; 0: not acknowledged."""
+    repeated: bool = False
+    """See `Accepted`."""
     ignored: bool = False
     task: asyncio.Task[None] | None = field(default=None)
 
@@ -184,7 +186,8 @@ class Proposer:
         message_id = f"{head.node}-{head.incarnation}-{head.number}{again}"
         while True:
             try:
-                outgoing.stream_sequence = await self._publish(outgoing.data, message_id, seconds)
+                accepted = await self._publish(outgoing.data, message_id, seconds)
+                outgoing.stream_sequence, outgoing.repeated = accepted
                 break
             except ApiError as error:
                 self._note_failure(error)

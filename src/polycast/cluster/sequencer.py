@@ -55,6 +55,7 @@ class JetStreamSequencer:
         self.proposer = Proposer(node, stream.publish, self._apply_accepted)
         self._unread: dict[int, bytes] = {}
         """Applied when the servers acknowledged them, and not read yet: messages by stream sequence."""
+        self._unread_bytes = 0
         self.reader = StreamReader(stream, node, info.id)
         self._warned_of_clock = 0.0
         self.machine: ApplyMachine
@@ -194,6 +195,7 @@ class JetStreamSequencer:
     def _is_applied(self, delivered: Delivered) -> bool:
         """Whether the acknowledgement has applied this message. Raises ValueError if the servers have another."""
         applied = self._unread.pop(delivered.sequence, None)
+        self._unread_bytes -= len(applied or b"")
         if applied not in (None, delivered.data):
             raise ValueError(f"message {delivered.sequence:,} is not the one that the servers acknowledged")
         return applied is not None
@@ -203,14 +205,18 @@ class JetStreamSequencer:
             sequence = self.machine.sequence + 1
             while (outgoing := self.proposer.find_accepted(sequence)) and self._needs_no_reading(outgoing):
                 self._unread[sequence] = outgoing.data
+                self._unread_bytes += len(outgoing.data)
                 self._apply(Delivered(sequence, outgoing.data, 0), self._find_own)
                 sequence += 1
         except Exception as error:
             self._fail_to_apply(error)
 
     def _needs_no_reading(self, outgoing: Outgoing) -> bool:
-        """Bursts in one part, with times that do not depend on that of the stream message."""
+        """Bursts in one part, with times that do not depend on that of the stream message, while the reader keeps
+        up. A repeated id is not enough: the reader compares the bytes first."""
         proposals = [pending.proposal for pending in outgoing.pending]
+        if outgoing.repeated or self._unread_bytes > self._limit:
+            return False
         if not proposals or outgoing.head.parts > 1 or outgoing.head.kind is not MessageKind.BURSTS:
             return False
         if self.failed.done() or self._log.is_behind():
@@ -223,7 +229,9 @@ class JetStreamSequencer:
             return self._find_own
         try:
             head, body = read_message(delivered.data)
-            if head.kind is not MessageKind.COMMIT or (self._is_own(head) and self.proposer.find(head)):
+            if head.kind is not MessageKind.COMMIT or not self.machine.is_next(head):
+                return self._find_own
+            if self._is_own(head) and self.proposer.find(head):
                 return self._find_own
             proposal = await read_commit_rows(self.stream, body, delivered.sequence)
             return lambda head, data: [proposal]

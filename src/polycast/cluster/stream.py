@@ -100,6 +100,15 @@ class StreamInfo(NamedTuple):
     responds as well, and may know less."""
 
 
+class Accepted(NamedTuple):
+    """The acknowledgement of the servers."""
+
+    sequence: int
+    """The stream sequence."""
+    repeated: bool = False
+    """Whether it belongs to an earlier message with the same id, which need not have the same bytes."""
+
+
 class Stream:
     def __init__(self, connection: Client, name: str) -> None:
         self.connection = connection
@@ -165,8 +174,7 @@ class Stream:
                     raise
             await asyncio.sleep(PLACEMENT_RETRY_SECONDS)
 
-    async def publish(self, data: bytes, message_id: str, seconds: float) -> int:
-        """The stream sequence of the message, or of the earlier one with the same id."""
+    async def publish(self, data: bytes, message_id: str, seconds: float) -> Accepted:
         headers = {"Nats-Msg-Id": message_id, "Nats-Expected-Stream": self.name}
         try:
             response = await self.connection.request(self.subject, data, timeout=seconds, headers=headers)
@@ -175,7 +183,7 @@ class Stream:
         found = json.loads(response.data)
         if refused := found.get("error"):
             raise ApiError(refused.get("code", 500), refused.get("description", ""), refused.get("err_code", 0))
-        return int(found["seq"])
+        return Accepted(int(found["seq"]), bool(found.get("duplicate")))
 
     async def get(self, sequence: int) -> bytes:
         """The message with this sequence. Raises ApiError with the code 404 if the stream does not have it."""

@@ -64,6 +64,8 @@ def range_of(folder: Path, durable_next: int, agreed: int) -> TableRange:
 
 def digests_of(folder: Path, wanted: DigestRequest) -> list[StepDigest]:
     """One digest for each step. Unreadable rows are left out."""
+    if wanted.step > STEP:
+        raise ClusterError(f"a digest of {wanted.step:,} rows; at most {STEP:,}")
     if wanted.step < 1 or wanted.next - wanted.first > wanted.step * DIGESTS_AT_MOST:
         raise ClusterError(f"more than {DIGESTS_AT_MOST} digests in one request")
     reader = Reader(folder, wanted.first)

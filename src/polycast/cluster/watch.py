@@ -26,7 +26,7 @@ from polycast.cluster.divergence import DivergenceMark, mark_divergence
 from polycast.cluster.health import ClusterHealth
 from polycast.cluster.joining import RESTORE, Joined
 from polycast.cluster.name_claim import NameClaim
-from polycast.cluster.peers import NodeStatus, RecentNodes, collect, gather, respond_to
+from polycast.cluster.peers import NodeStatus, RecentNodes, collect, gather, read_statuses, respond_to
 from polycast.cluster.requests import ClusterRequests
 from polycast.cluster.sequencer import JetStreamSequencer
 from polycast.cluster.stream import ApiError, StreamInfo
@@ -192,8 +192,9 @@ class Watch:
     async def _compare_at(self, sequence: int) -> None:
         """Requests the chains of all nodes at one sequence. Raises DivergedError if this node is outvoted."""
         found = await gather(self._stream, "chains", msgspec.json.encode(sequence), CHAINS_SECONDS)
-        claims = [msgspec.json.decode(data, type=NodeStatus) for data in found]
-        claims = [each for each in claims if each.stream == self._id and each.node != self._sequencer.node]
+        claims = [
+            each for each in read_statuses(found) if each.stream == self._id and each.node != self._sequencer.node
+        ]
         for claim in claims:
             self._recent.note(claim.node, claim.instance)
             self.comparison.add(claim)

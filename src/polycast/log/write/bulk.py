@@ -91,13 +91,15 @@ def to_stream(parts: Sequence[pa.RecordBatch]) -> bytes:
 
 
 def from_stream(data: bytes) -> list[pa.RecordBatch]:
-    """Raises ValueError or ArrowException if the data are no such rows."""
+    """Raises ValueError, OSError or ArrowException if the data are no such rows."""
     with pa.ipc.open_stream(data) as stream:
         if not stream.schema.equals(STAGED_SCHEMA):
             raise ValueError("rows of another schema")
         parts = list(stream)
     for part in parts:
         part.validate(full=True)
+        if part["topic"].null_count or part["payload"].null_count:
+            raise ValueError("a row without a topic or a payload")
     return parts
 
 
