@@ -42,6 +42,7 @@ async def open_stream(
     stream = Stream(connection, wanted.stream)
     try:
         _check_version(connection)
+        await stream.open_inbox()
         if before:
             await before(stream)
         await _wait_for_jetstream(stream, connection, wanted)

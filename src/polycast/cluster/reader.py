@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.errors import TimeoutError as NatsTimeoutError
 
+from polycast.cluster.inbox import Inbox, InboxQueue
 from polycast.cluster.stream import ApiError, Stream
 from polycast.errors import PolycastError, StartError
 
@@ -68,24 +68,23 @@ class StreamReader:
                 async for delivered in self._consume(expected):
                     expected = delivered.sequence + 1
                     yield delivered
-            except (DoubtError, ApiError, NatsError, OSError) as error:
+            except (DoubtError, ApiError, NatsError, OSError) as error:  # TimeoutError is an OSError: no heartbeat
                 log.debug("a new consumer from %s on: %r", expected, error)
                 self.restarts += 1
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _consume(self, sequence: int) -> AsyncIterator[Delivered]:
         name = f"{self._node}-{secrets.token_hex(4)}"
-        connection = self._stream.connection
         await self._create(name, sequence)
         await self._check_stream()
-        inbox = connection.new_inbox()
-        subscription = await connection.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
-        pull = _Pull(self._stream, name, inbox)
+        queue = InboxQueue()
+        inbox = await Inbox.open(self._stream.connection, queue.put)
+        pull = _Pull(self._stream, name, inbox.subject)
         expected, delivered = sequence, 0
         try:
             while True:
                 await pull.refill()
-                message = await _next(subscription)
+                message = await queue.get(SILENCE_SECONDS)
                 if message.headers and "Status" in message.headers:
                     pull.note_status(message)
                     continue
@@ -102,7 +101,7 @@ class StreamReader:
                 pull.outstanding -= 1
                 yield Delivered(numbers.stream, message.data, (metadata.timestamp - EPOCH) // MICROSECOND)
         finally:
-            await _close(subscription)
+            await inbox.close()
 
     async def _create(self, name: str, sequence: int) -> None:
         config = {
@@ -147,17 +146,3 @@ class _Pull:
             self.outstanding -= int(headers.get("Nats-Pending-Messages", self.outstanding))
         elif status != "100":
             raise DoubtError(f"{status} {text}")
-
-
-async def _next(subscription: object) -> Msg:
-    try:
-        return await subscription.next_msg(timeout=SILENCE_SECONDS)  # type: ignore[attr-defined, no-any-return]
-    except NatsTimeoutError as error:
-        raise DoubtError("no heartbeat") from error
-
-
-async def _close(subscription: object) -> None:
-    try:
-        await subscription.unsubscribe()  # type: ignore[attr-defined]
-    except (NatsError, OSError):
-        log.debug("the subscription is gone already")

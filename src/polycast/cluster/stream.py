@@ -13,6 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
+from polycast.cluster.inbox import Inbox
 from polycast.cluster.messages import VERSION
 from polycast.errors import PolycastError, StartError
 from polycast.server.settings import ClusterSettings, Settings
@@ -114,6 +116,14 @@ class Stream:
         self.connection = connection
         self.name = name
         self.subject = f"{name}.log"
+        self._inbox: Inbox
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[Msg]] = {}
+        """Messages that were published, without a response."""
+
+    async def open_inbox(self) -> None:
+        """Responses to messages that are published go there."""
+        self._inbox = await Inbox.open(self.connection, self._note_response, ".*")
 
     # -- JetStream ---------------------------------------------------------------------------------------
 
@@ -176,14 +186,28 @@ class Stream:
 
     async def publish(self, data: bytes, message_id: str, seconds: float) -> Accepted:
         headers = {"Nats-Msg-Id": message_id, "Nats-Expected-Stream": self.name}
+        number = next(self._numbers)
+        self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            response = await self.connection.request(self.subject, data, timeout=seconds, headers=headers)
+            async with asyncio.timeout(seconds):
+                await self.connection.publish(self.subject, data, f"{self._inbox.subject}.{number}", headers)
+                response = await self._waiting[number]
         except (NatsError, OSError) as error:
             raise ApiError(503, str(error) or type(error).__name__) from error
+        finally:
+            del self._waiting[number]
+        if response.headers and "Status" in response.headers:
+            raise ApiError(503, "no server with JetStream responds")
         found = json.loads(response.data)
         if refused := found.get("error"):
             raise ApiError(refused.get("code", 500), refused.get("description", ""), refused.get("err_code", 0))
         return Accepted(int(found["seq"]), bool(found.get("duplicate")))
+
+    def _note_response(self, message: Msg) -> None:
+        number = message.subject.rpartition(".")[2]
+        waiting = self._waiting.get(int(number)) if number.isdecimal() else None
+        if waiting and not waiting.done():
+            waiting.set_result(message)
 
     async def get(self, sequence: int) -> bytes:
         """The message with this sequence. Raises ApiError with the code 404 if the stream does not have it."""
