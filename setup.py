@@ -13,6 +13,7 @@ setup(
         Extension("polycast.dialects.hermod._scan", ["src/polycast/dialects/hermod/_scan.pyx"], optional=True),
         Extension("polycast.dialects.ubre._scan", ["src/polycast/dialects/ubre/_scan.pyx"], optional=True),
         Extension("polycast.routing._runs", ["src/polycast/routing/_runs.pyx"], optional=True),
+        Extension("polycast.log.files._disk", ["src/polycast/log/files/_disk.pyx"], optional=True),
         Extension("polycast.log.files._columns", ["src/polycast/log/files/_columns.pyx"], optional=True),
     ]
 )

@@ -14,6 +14,7 @@ from crash.log_checks import check_log, read_with_pyarrow, read_with_reader
 from kit.wire import wait_for
 from log.log_rig import NOW, OWNER, FaultyDisk, LogRig, open_rig, reserve_few
 from log.numbered_bursts import to_batch
+from polycast.log import log
 from polycast.log.files import hot
 from polycast.log.files.columns import SourcedBurst
 from polycast.log.files.format import BatchEntry
@@ -116,6 +117,16 @@ def test_a_bulk_batch_is_not_in_memory(tmp_path: Path) -> None:
         while rig.wait_durable().next < 104:
             pass
         assert rig.log.tail_first == 103
+
+
+def test_single_messages_in_memory_count_with_their_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "TAIL_BYTES", 10 * log.ENTRY_BYTES)
+    with open_rig(tmp_path) as rig:
+        for _ in range(30):
+            assert not rig.publish(("a", b"x")).reason
+        assert rig.log.next - rig.log.tail_first == 9
 
 
 def test_more_offsets_are_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

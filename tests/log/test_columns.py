@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from log.numbered_bursts import numbered, pieces, rows_of, to_batch
 from polycast.log.files import columns
-from polycast.log.files.columns import PackedColumns, PackerInPython, SourcedBurst, padded
-from polycast.log.files.format import SCHEMA
+from polycast.log.files.columns import PackedColumns, Packer, PackerInPython, SourcedBurst
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, read_header
+from polycast.log.files.heads import HASH_ADDRESS, header_text, open_head, padded
 from polycast.model import Burst, Format
 
 needs_c = pytest.mark.skipif(not columns.COMPILED, reason="polycast.log.files._columns is not compiled here")
@@ -59,6 +61,40 @@ def _unpacked(data: bytes) -> bytes:
 @given(pieces())
 def test_twins(pieces: list[SourcedBurst]) -> None:
     assert unpacked(columns.new_packer().pack(pieces)) == unpacked(PackerInPython().pack(pieces))
+
+
+def message_of(packer: Packer, pieces: list[SourcedBurst]) -> bytes:
+    """With its checksum verified."""
+    rows = sum(len(piece.burst) for piece in pieces)
+    head = open_head(header_text(NOTHING_BEFORE, 5, rows, {}), rows, seed=7)
+    message, checksum = packer.pack_message(pieces, head)
+    data = memoryview(bytes(message))
+    header = read_header(data, 0, 7)
+    assert (header.size, header.count, header.checksum) == (len(data), rows, checksum)
+    return bytes(data)
+
+
+@needs_c
+@given(pieces())
+def test_a_message_is_the_same_with_and_without_the_hash_function_in_c(pieces: list[SourcedBurst]) -> None:
+    class WithoutHash(PackerInPython):
+        pack = staticmethod(columns.new_packer().pack)
+
+    assert HASH_ADDRESS
+    assert message_of(columns.new_packer(), pieces) == message_of(WithoutHash(), pieces)
+
+
+@needs_c
+def test_a_head_with_wrong_positions_is_refused() -> None:
+    group = [piece(b"one")]
+    head = open_head(header_text(NOTHING_BEFORE, 0, 1, {}), 1, seed=7)
+    end = len(head.data)
+    changes: list[dict[str, Any]] = [
+        {"checksum": end - 31}, {"size": end - 11}, {"buffers": end - 300}, {"body_size": -1},
+    ]  # fmt: skip
+    for change in changes:
+        with pytest.raises(ValueError, match="outside of the head"):
+            columns.new_packer().pack_message(group, head._replace(**change))
 
 
 @needs_c

@@ -20,6 +20,7 @@ REASON = "No space left on device"
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
     monkeypatch.setattr(hot, "ALLOCATE_BYTES", 64)  # so that every group needs room
+    monkeypatch.setattr(hot, "ALLOCATE_GROUPS", 0)
     return FaultyDisk()
 
 
@@ -43,9 +44,12 @@ def test_a_group_that_does_not_fit_on_the_disk(tmp_path: Path, disk: FaultyDisk,
         disk.fail(action, ".arrows", FULL)
         announced = [rig.publish(("t0", b"no"), ("t9", b"no")), rig.publish(("t0", b"neither"))]
         assert [(each.first, each.next, each.reason) for each in announced] == [(3, 5, REASON), (5, 6, REASON)]
+        lost = rig.log.lost
+        assert lost and (lost.first, lost.next, lost.missed) == (3, 6, True)
         assert check(rig) == []
         disk.heal()
         assert not rig.publish(("t0", b"yes")).reason
+        assert rig.log.lost is None
         assert [(gap.first, gap.next) for gap in check(rig)] == [(3, 6)]
         rig.fill(2)
         [gap] = check(rig)

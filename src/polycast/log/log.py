@@ -21,7 +21,7 @@ from polycast.log.batch_ids import BatchIds
 from polycast.log.durable import Durable
 from polycast.log.files.disk import DISK, Disk
 from polycast.log.files.folder import check_restored, log_folder, make_folder, remove_old_snapshots
-from polycast.log.files.format import SCHEMA, Gap, Layout, StreamPosition
+from polycast.log.files.format import NOT_STORED, SCHEMA, Gap, Layout, StreamPosition
 from polycast.log.files.snapshot import (
     Snapshot,
     batch_rows,
@@ -46,6 +46,10 @@ log = logging.getLogger("polycast.log")
 ID_DIGITS = 16
 TAIL_BYTES = 16 * 1024 * 1024
 """Durable messages that stay in memory, for replays that have nearly caught up."""
+ENTRY_BYTES = 2048
+"""About the memory of the objects of an entry, in addition to its messages. Where messages come one at a time, it
+is most of the memory; to grow by it, and to collect garbage among so many objects, would stop the event loop for
+tens of milliseconds."""
 
 NAMES_PER_MESSAGE = 3
 """A message may be logged under its own name, and under two names of a mesh."""
@@ -91,6 +95,8 @@ class Log:
         self._bulk_bytes = 0
         """Bytes of bulk batches in `pending_bytes`; they delay only their own publishers."""
         self.messages_lost = 0
+        self.lost = recovered.gap
+        """Lost messages that no durable group records yet: they end at `durable_next`."""
         self.batches = BatchIds(settings.batch_ids, settings.batch_id_seconds, batch_rows(self.recovered.batches))
         self._pending: deque[Entry] = deque()
         self._recent: deque[Entry] = deque()
@@ -202,7 +208,7 @@ class Log:
     ) -> None:
         """`count` is the number of messages of the batch."""
         self.micros = micros
-        size = sum([len(burst.block) + ROW_BYTES * len(burst) for burst in bursts])
+        size = sum([burst.span_bytes() + ROW_BYTES * len(burst) for burst in bursts])
         size += len(batch.batch_id) + len(batch.owner) if batch else 0
         first, self.next = bursts[0].offset, bursts[-1].offset + len(bursts[-1])
         self._put(Entry(bursts, source.encode(), micros, first, self.next, size, batch, count))
@@ -272,6 +278,7 @@ class Log:
 
     def _update(self, durable: Durable) -> None:
         self.durable_next = durable.next
+        self.lost = self._with(self.lost, durable) if durable.reason else None
         self.messages_lost += durable.next - durable.first if durable.reason else 0
         while self._pending and self._pending[0].next <= durable.next:
             entry = self._pending.popleft()
@@ -286,9 +293,14 @@ class Log:
                 self._recent_bytes = 0
                 continue
             self._recent.append(entry)
-            self._recent_bytes += entry.size
+            self._recent_bytes += entry.size + ENTRY_BYTES
         while self._recent and self._recent_bytes > TAIL_BYTES:
-            self._recent_bytes -= self._recent.popleft().size
+            self._recent_bytes -= self._recent.popleft().size + ENTRY_BYTES
+
+    @staticmethod
+    def _with(lost: Gap | None, durable: Durable) -> Gap:
+        reason = lost.reason if lost and lost.refused else NOT_STORED + durable.reason
+        return Gap(lost.first if lost else durable.first, durable.next, reason)
 
     # -- recent messages in memory -----------------------------------------------------------------------
 

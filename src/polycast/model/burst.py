@@ -145,6 +145,10 @@ class Burst:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def span_bytes(self) -> int:
+        """About the bytes of the block that its messages take: other bursts may have the same block."""
+        return len(self.topics[0]) + self.ends[-1] - self.starts[0] if len(self.starts) else 0
+
     def rename(self, topics: list[bytes]) -> Burst:
         """The same payloads with other topics, one for each run."""
         return Burst(

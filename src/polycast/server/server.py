@@ -30,7 +30,7 @@ from polycast.server.io.connection_slots import ConnectionSlots
 from polycast.server.io.dial import dial, warn_of_peers_without_rights
 from polycast.server.io.listener import Listener, ListenerContext
 from polycast.server.io.outbound import DialTarget, OutboundConnections
-from polycast.server.io.receive_buffer import new_shared
+from polycast.server.io.receive_buffer import SharedMemory
 from polycast.server.io.timeouts import is_idle_http, timeout_reason
 from polycast.server.io.tls import PENDING_AT_MOST, TlsAcceptor, to_context, to_dial_context
 from polycast.server.observe import openapi, pages
@@ -95,7 +95,7 @@ class Server:
             leave=core.dispatcher.close,
             review=self.review,
             closed=self.closed,
-            shared=_new_shared(settings),
+            memory=_new_memory(settings),
             prefix=cluster.node if cluster else "",
         )
         self._slots = ConnectionSlots(*self._room_for_connections(settings.limits))
@@ -393,9 +393,9 @@ def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
     return subscribed and all(may_offer(guard, route) for route in served)
 
 
-def _new_shared(settings: Settings) -> memoryview:
+def _new_memory(settings: Settings) -> SharedMemory:
     log = settings.log
-    return new_shared(
+    return SharedMemory(
         settings.limits.queue_bytes, log.pending_bytes, log.segment_bytes, settings.cluster.pending_bytes
     )
 

@@ -24,7 +24,7 @@ FREE_BYTES = 64 * 1024 * 1024
 """Free memory that stays with the process."""
 BLOCK_BYTES = 4 * 1024 * 1024
 """Larger blocks go back to the kernel when they are freed."""
-SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.0002
 GC_THRESHOLDS = 10_000, 5, 100
 """A full collection after 5 million objects more than before."""
 

@@ -221,6 +221,9 @@ def test_missing_rows_are_reported(tmp_path: Path) -> None:
         ({"from": -1, "to": 5}, "from"),
         ({"from": 0, "to": 5, "columns": []}, "columns"),
         ({"from": 0, "to": 5, "columns": ["topics"]}, "offset, topic, sequence"),
+        ({"from": 0, "to": 5, "columns": ["topic"] * 9}, "columns"),
+        ({"from": 0, "to": 5, "columns": ["x" * 1_000]}, f"no column {'x' * 40!r}, the"),
+        ({"from": 0, "to": 5, "patterns": ["a"] * 10_001}, "patterns"),
         ({"from": 0, "to": 5, "columns": ["topic", "topic"]}, "twice"),
         ({"from": 0, "to": 5, "patterns": [""]}, "empty"),
         ({"from": 0, "to": 5, "bytes": 0}, "bytes"),
@@ -231,6 +234,14 @@ def test_missing_rows_are_reported(tmp_path: Path) -> None:
 def test_bad_requests_for_rows(client: Client, body: Any, words: str) -> None:
     response = client.request("polycast/rows", to_body(body))
     assert not response.success and response.value.startswith("BadRequest") and words in response.value, response
+
+
+def test_no_rows_take_no_bytes(client: Client, table: pa.Table) -> None:
+    """An empty slice of many rows would be sent with all of their bytes."""
+    response = client.request("polycast/rows", to_body({"from": 0, "to": 10**9, "patterns": []}))
+    assert response.success and len(response.value) < 4_000
+    found, _ = to_table(response)
+    assert found.num_rows == 0
 
 
 # -- seek ------------------------------------------------------------------------------------------------

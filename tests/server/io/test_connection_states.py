@@ -13,7 +13,7 @@ from polycast.dialects.session import Session, SessionContext
 from polycast.errors import PeerError
 from polycast.server.io.connection import TRANSITIONS, Connection
 from polycast.server.io.connection_state import ConnectionEvent, ConnectionState
-from polycast.server.io.receive_buffer import SHARED_BYTES, ReceiveBuffer
+from polycast.server.io.receive_buffer import SHARED_BYTES, ReceiveBuffer, SharedMemory
 from polycast.server.stats.counters import Counters
 
 OPEN, INPUT_ENDED, CLOSING, CLOSED = ConnectionState
@@ -85,7 +85,7 @@ def listener(accepts: bool = True) -> Mock:
 
 
 def connect(made: Mock, transport: Transport) -> Connection:
-    buffer = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
+    buffer = ReceiveBuffer(SharedMemory(SHARED_BYTES))
     connection = Connection(made, TalkingSession(SessionContext()), buffer, "#1")
     connection.connection_made(transport)
     return connection

@@ -99,3 +99,24 @@ def test_the_end_of_the_log(tmp_path: Path) -> None:
     threads = Threads()
     rows = ReadAhead(tmp_path, threads.start)
     assert asyncio.run(threads.read(rows, 10, 15)) == (None, [], 15)
+
+
+def test_a_read_ahead_without_rows_is_made_again(tmp_path: Path) -> None:
+    """Messages that were lost there may be recorded by now."""
+    builder = LogBuilder(tmp_path)
+    builder.segment(10)
+    threads = Threads()
+    rows = ReadAhead(tmp_path, threads.start)
+
+    async def run() -> None:
+        await threads.read(rows, 0, 10)
+        rows.begin(10, 15)
+        threads.finish()
+        builder.skip(5, "not stored: disk full")
+        builder.segment(3)
+        found = await threads.read(rows, 10, 18)
+        assert offsets(found) == (15, 18)
+        assert [(gap.first, gap.next) for gap in found.skipped] == [(10, 15)]
+        await rows.close()
+
+    asyncio.run(run())

@@ -45,7 +45,8 @@ class Recorded(LastMessageReplay):
             folder=folder,
             next=next_offset,
             durable_next=next_offset,
-            writer=SimpleNamespace(gap=None),
+            tail_first=next_offset,
+            lost=None,
             hurry=lambda: None,
         )
         readers = SimpleNamespace(read=read)
@@ -98,6 +99,51 @@ def test_a_slow_subscriber_keeps_no_group_in_memory(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(stall(), GUARD_SECONDS))
     assert replay.offset == ROWS + 10
     assert len(replay.sizes) == 2
+
+
+def test_rows_are_read_ahead_only_for_a_brisk_subscriber_and_before_those_in_memory(tmp_path: Path) -> None:
+    LogBuilder(tmp_path).segment(3 * ROWS, topics=["a"])
+    replay = Recorded(tmp_path, 3 * ROWS)
+
+    async def push(slow: bool, tail_first: int) -> bool:
+        replay.offset = 0
+        replay.log.tail_first = tail_first  # type: ignore[misc]
+        replay.queued = 2 * AHEAD_BYTES if slow else 0
+        pushing = asyncio.create_task(replay._push_from_disk())
+        while slow and replay._brisk:
+            await asyncio.sleep(0.001)
+        replay.queued = 0
+        await pushing
+        ahead = replay._rows._ahead is not None
+        await replay._rows.close()
+        return ahead
+
+    async def test() -> None:
+        assert await push(slow=False, tail_first=3 * ROWS)
+        assert not await push(slow=False, tail_first=ROWS)
+        assert not await push(slow=True, tail_first=3 * ROWS)
+
+    asyncio.run(asyncio.wait_for(test(), GUARD_SECONDS))
+
+
+def test_nothing_is_held_while_the_last_messages_in_memory_wait(tmp_path: Path) -> None:
+    LogBuilder(tmp_path).segment(ROWS, topics=["a"])
+    replay = Recorded(tmp_path, ROWS)
+
+    async def find_start() -> int:
+        replay._rows.begin(0, ROWS)
+        replay.queued = 2 * AHEAD_BYTES
+        return ROWS
+
+    async def test() -> None:
+        replay.find_start = find_start  # type: ignore[method-assign]
+        running = asyncio.create_task(replay.run())
+        while not replay.queued or replay._rows._reader:
+            await asyncio.sleep(0)
+        replay.context.stopped = True
+        await running
+
+    asyncio.run(asyncio.wait_for(test(), GUARD_SECONDS))
 
 
 def test_nor_the_last_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

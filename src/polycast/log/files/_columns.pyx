@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The compiled functions of columns.py and bursts.py, which document them.
 
-`Packer.pack` collects pointers, takes memory, and then writes and packs all columns without the GIL. It releases the GIL once:
-while the event loop is busy, getting it back may take milliseconds.
+A `Packer` collects pointers, takes memory, and then writes and packs all columns without the GIL, completes the head of the message and
+hashes it. It releases the GIL once: while the event loop is busy, getting it back may take milliseconds.
 """
 
 from cpython.array cimport array, clone
@@ -16,6 +16,7 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 from array import array as new_array
 
+from polycast.log.files.heads import FIRST_BUFFERS, HASH_ADDRESS
 from polycast.model import Format
 
 cdef array QUADS = new_array("q")
@@ -39,6 +40,22 @@ cdef enum:
     MEMORY_LIMIT = 16 * 1024 * 1024
     REGIONS = 13  # the buffers of all columns
     PAYLOADS = 10  # the one with the payloads
+    FIRST = 8  # regions that begin a column
+    DIGITS = 12
+    CHECKSUM = 32
+
+cdef struct Hash:
+    unsigned long long low
+    unsigned long long high
+
+
+ctypedef Hash (*HashFunction)(const void *data, size_t size, unsigned long long seed) noexcept nogil
+
+cdef HashFunction hash_function = <HashFunction> <size_t> HASH_ADDRESS
+cdef const char *HEX = b"0123456789abcdef"
+cdef char IS_FIRST[REGIONS]
+for number in range(REGIONS):
+    IS_FIRST[number] = number in FIRST_BUFFERS
 
 cdef const char *FRAME_HEAD = b"\x04\x22\x4d\x18\x60\x70\x73"  # magic; one independent block of at most 4 MiB
 
@@ -391,55 +408,155 @@ cdef inline void move(Region *region, char *to) noexcept nogil:
         region.at = to
 
 
+cdef struct Head:
+    const char *data
+    Py_ssize_t size  # with room for padding
+    Py_ssize_t used
+    unsigned long long seed
+    Py_ssize_t digits, checksum, buffers, body_size
+
+
+cdef Head to_head(head) except *:
+    cdef Head found
+    found.data, found.used = PyByteArray_AS_STRING(head.data), len(head.data)
+    found.size = padded(found.used)
+    found.seed = head.seed
+    found.digits, found.checksum, found.buffers, found.body_size = head.size, head.checksum, head.buffers, head.body_size
+    if (
+        min(found.digits, found.checksum, found.buffers, found.body_size) < 0
+        or found.digits + DIGITS > found.used
+        or found.checksum + CHECKSUM > found.used
+        or found.buffers + 2 * (REGIONS + FIRST) * NUMBER_BYTES > found.used
+        or found.body_size + NUMBER_BYTES > found.used
+    ):
+        raise ValueError("a position outside of the head")
+    return found
+
+
+cdef char *put_number(char *to, long long number) noexcept nogil:
+    memcpy(to, &number, NUMBER_BYTES)
+    return to + NUMBER_BYTES
+
+
+cdef char *complete(Head *head, Region *regions) noexcept nogil:
+    """Puts the head in front of the columns, and completes it. The beginning of the message."""
+    cdef char *message = regions[0].at - head.used
+    cdef char *to = message + head.buffers
+    cdef Py_ssize_t i, size = end_of(regions[REGIONS - 1]) - message
+    cdef Hash hashed
+    memcpy(message, head.data, head.used)
+    for i in range(REGIONS):
+        if IS_FIRST[i]:
+            to = put_number(put_number(to, regions[i].at - regions[0].at), 0)
+        to = put_number(put_number(to, regions[i].at - regions[0].at), regions[i].size)
+    put_number(message + head.body_size, end_of(regions[REGIONS - 1]) - regions[0].at)
+    put_digits(message + head.digits, size)
+    hashed = hash_function(message, size, head.seed)
+    put_hex(message + head.checksum, hashed.high)
+    put_hex(message + head.checksum + CHECKSUM // 2, hashed.low)
+    return message
+
+
+cdef void put_digits(char *to, Py_ssize_t number) noexcept nogil:
+    cdef int i = DIGITS - 1
+    while i >= 0 and (number or i == DIGITS - 1):
+        to[i] = <char> (48 + number % 10)
+        number //= 10
+        i -= 1
+
+
+cdef void put_hex(char *to, unsigned long long number) noexcept nogil:
+    cdef int i
+    for i in range(15, -1, -1):
+        to[i] = HEX[number & 15]
+        number >>= 4
+
+
+cdef class Columns:
+    """Pointers into the bursts of a group, and then the columns in memory of the caller."""
+
+    cdef Numbers offsets, sequences, times
+    cdef Texts topics, dialects, formats, sources
+    cdef Payloads payloads
+
+    def __cinit__(self, pieces):
+        cdef Py_ssize_t count
+        self.offsets, self.sequences, self.times = Numbers(), Numbers(), Numbers(0)
+        self.topics, self.dialects, self.formats, self.sources = Texts(), Texts(), Texts(), Texts()
+        self.payloads = Payloads()
+        for burst, source, micros in pieces:
+            count = self.payloads.add(burst)
+            self.offsets.add(burst.offset, count)
+            self.times.add(micros, count)
+            self.dialects.add(burst.dialect, count)
+            self.sources.add(source, count)
+            add_runs(burst, count, self.topics, self.formats, self.sequences)
+
+    cdef Py_ssize_t need(self) except -1:
+        return (
+            self.offsets.need() + self.topics.need() + self.sequences.need() + self.times.need()
+            + self.dialects.need() + self.formats.need() + self.payloads.need() + self.sources.need()
+        )
+
+    cdef char *place(self, char *at) except NULL:
+        at = self.times.place(self.sequences.place(self.topics.place(self.offsets.place(at))))
+        return self.sources.place(self.payloads.place(self.formats.place(self.dialects.place(at))))
+
+    cdef void write(self, Region *regions) noexcept nogil:
+        self.offsets.write()
+        self.topics.write()
+        self.sequences.write()
+        self.times.write()
+        self.dialects.write()
+        self.formats.write()
+        self.payloads.write()
+        self.sources.write()
+        regions[0] = self.offsets.repeats.region
+        regions[1], regions[2] = self.topics.edges, self.topics.repeats.region
+        regions[3] = self.sequences.repeats.region
+        regions[4] = self.times.repeats.region
+        regions[5], regions[6] = self.dialects.edges, self.dialects.repeats.region
+        regions[7], regions[8] = self.formats.edges, self.formats.repeats.region
+        regions[9], regions[PAYLOADS] = self.payloads.edges, self.payloads.data
+        regions[11], regions[12] = self.sources.edges, self.sources.repeats.region
+        join(regions)
+
+
 cdef class Packer:
-    cdef object memory, packed
+    cdef object memory, packed, message, in_python
 
     def __cinit__(self):
-        from polycast.log.files.columns import PackedColumns
+        from polycast.log.files.columns import PackedColumns, PackedMessage, PackerInPython
 
         self.memory = bytearray()
-        self.packed = PackedColumns
+        self.packed, self.message, self.in_python = PackedColumns, PackedMessage, PackerInPython
 
     def pack(self, pieces):
-        cdef Numbers offsets = Numbers(), sequences = Numbers(), times = Numbers(0)
-        cdef Texts topics = Texts(), dialects = Texts(), formats = Texts(), sources = Texts()
-        cdef Payloads payloads = Payloads()
-        cdef Py_ssize_t i, count
+        cdef Columns columns = Columns(pieces)
+        cdef Py_ssize_t i
         cdef Region regions[REGIONS]
-        cdef char *at
 
-        for burst, source, micros in pieces:
-            count = payloads.add(burst)
-            offsets.add(burst.offset, count)
-            times.add(micros, count)
-            dialects.add(burst.dialect, count)
-            sources.add(source, count)
-            add_runs(burst, count, topics, formats, sequences)
-        at = self.provide(
-            offsets.need() + topics.need() + sequences.need() + times.need()
-            + dialects.need() + formats.need() + payloads.need() + sources.need()
-        )
-        at = times.place(sequences.place(topics.place(offsets.place(at))))
-        sources.place(payloads.place(formats.place(dialects.place(at))))
+        columns.place(self.provide(columns.need()))
         with nogil:
-            offsets.write()
-            topics.write()
-            sequences.write()
-            times.write()
-            dialects.write()
-            formats.write()
-            payloads.write()
-            sources.write()
-            regions[0] = offsets.repeats.region
-            regions[1], regions[2] = topics.edges, topics.repeats.region
-            regions[3] = sequences.repeats.region
-            regions[4] = times.repeats.region
-            regions[5], regions[6] = dialects.edges, dialects.repeats.region
-            regions[7], regions[8] = formats.edges, formats.repeats.region
-            regions[9], regions[PAYLOADS] = payloads.edges, payloads.data
-            regions[11], regions[12] = sources.edges, sources.repeats.region
-            join(regions)
-        return self.packed(payloads.rows, [regions[i].size for i in range(REGIONS)], self.view(regions))
+            columns.write(regions)
+        body = self.view(regions[0].at, end_of(regions[REGIONS - 1]))
+        return self.packed(columns.payloads.rows, [regions[i].size for i in range(REGIONS)], body)
+
+    def pack_message(self, pieces, open_head):
+        cdef Columns columns
+        cdef Head head = to_head(open_head)
+        cdef Region regions[REGIONS]
+        cdef char *message
+
+        if hash_function == NULL:
+            return self.in_python.pack_message(self, pieces, open_head)
+        columns = Columns(pieces)
+        columns.place(self.provide(head.size + columns.need()) + head.size)
+        with nogil:
+            columns.write(regions)
+            message = complete(&head, regions)
+        checksum = PyBytes_FromStringAndSize(message + head.checksum, CHECKSUM)
+        return self.message(self.view(message, end_of(regions[REGIONS - 1])), checksum.decode())
 
     cdef char *provide(self, Py_ssize_t size) except NULL:
         """Memory that was used before, if it is large enough, and not far too large for most groups."""
@@ -448,10 +565,9 @@ cdef class Packer:
             self.memory = bytearray(size + size // 4)
         return PyByteArray_AS_STRING(self.memory)
 
-    cdef object view(self, Region *regions):
-        cdef Py_ssize_t start = regions[0].at - PyByteArray_AS_STRING(self.memory)
-        cdef Py_ssize_t size = end_of(regions[REGIONS - 1]) - regions[0].at
-        return memoryview(self.memory)[start : start + size]
+    cdef object view(self, char *start, char *stop):
+        cdef char *memory = PyByteArray_AS_STRING(self.memory)
+        return memoryview(self.memory)[start - memory : stop - memory]
 
 
 def payloads(burst):

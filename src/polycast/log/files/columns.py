@@ -12,8 +12,9 @@ copied once, out of the block that was received:
 
 A buffer in the body begins with its plain size as int64, or -1 if it is not packed, and is padded to 8 bytes.
 
-The C version (`_columns.pyx`) knows from the runs where bytes repeat, and releases the GIL while it
-copies. A test checks that both versions have the same meaning.
+The C version (`_columns.pyx`) knows from the runs where bytes repeat. For each message it releases the GIL once,
+and copies, packs, completes the head and hashes meanwhile: to get the GIL back from a busy event loop may take as
+long as that work. A test checks that both versions have the same meaning.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from polycast.log.files.format import SCHEMA
+from polycast.log.files.heads import OpenHead, padded
 from polycast.model import Burst
 
 OFFSET_BYTES = 8
-ALIGNED_BYTES = 8
 PLAIN = -1
 PLAIN_SIZE = struct.Struct("<q")
 LZ4 = pa.Codec("lz4")
@@ -54,12 +55,14 @@ class PackedColumns(NamedTuple):
     sizes: Sequence[int]
     """Of the buffers of all columns in schema order, without padding."""
     body: bytes | memoryview
-    """The buffers one after the other, each padded. One piece: each piece that is hashed or written releases the
-    GIL, and getting it back may take as long as the work itself."""
+    """The buffers one after the other, each padded."""
 
 
-def padded(size: int) -> int:
-    return size + -size % ALIGNED_BYTES
+class PackedMessage(NamedTuple):
+    """A head and the columns behind it."""
+
+    data: bytes | memoryview
+    checksum: str
 
 
 PlainBuffers = tuple[bytes, ...]
@@ -69,10 +72,12 @@ PlainBuffers = tuple[bytes, ...]
 class Packer(Protocol):
     """Writes all groups into the same memory, since new memory takes longer than packing.
 
-    The columns are valid until the next group.
+    What it returns is valid until the next group.
     """
 
     def pack(self, pieces: Sequence[SourcedBurst]) -> PackedColumns: ...
+
+    def pack_message(self, pieces: Sequence[SourcedBurst], head: OpenHead) -> PackedMessage: ...
 
 
 class PackerInPython:
@@ -85,6 +90,12 @@ class PackerInPython:
         ]
         body = b"".join([buffer.ljust(padded(len(buffer)), b"\0") for buffer in buffers])
         return PackedColumns(len(columns[0][0]) // OFFSET_BYTES, list(map(len, buffers)), body)
+
+    def pack_message(self, pieces: Sequence[SourcedBurst], head: OpenHead) -> PackedMessage:
+        packed = self.pack(pieces)
+        head.fill_in(packed.sizes)
+        checksum = head.close([packed.body])
+        return PackedMessage(b"".join((head.data, packed.body)), checksum)
 
 
 def _to_packed(buffer: bytes) -> bytes:

@@ -28,6 +28,12 @@ class Disk:
             if done:
                 rest[0] = rest[0][done:]
 
+    def append(self, fd: int, pieces: Sequence[Buffer], position: int, prefix: int) -> None:
+        """The first bytes, up to `prefix`, are written last."""
+        head = memoryview(pieces[0])
+        self.write_pieces(fd, [head[prefix:], *pieces[1:]], position + prefix)
+        self.write(fd, head[:prefix], position)
+
     def allocate(self, fd: int, position: int, size: int) -> None:
         """Allocates space, which reads as zeros."""
         os.posix_fallocate(fd, position, size)
@@ -91,5 +97,22 @@ class Disk:
             os.close(fd)
 
 
+class CompiledDisk(Disk):
+    def append(self, fd: int, pieces: Sequence[Buffer], position: int, prefix: int) -> None:
+        """One piece with one release of the GIL: each release waits for the interpreter."""
+        if len(pieces) == 1:
+            _disk.append(fd, pieces[0], position, prefix)
+        else:
+            super().append(fd, pieces, position, prefix)
+
+
 TEMPORARY = ".tmp"
-DISK = Disk()
+
+try:
+    from polycast.log.files import _disk
+except ImportError:
+    COMPILED = False
+    DISK = Disk()
+else:
+    COMPILED = True
+    DISK = CompiledDisk()

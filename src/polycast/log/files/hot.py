@@ -36,7 +36,9 @@ from polycast.log.files.format import (
 )
 from polycast.model import Buffer
 
-ALLOCATE_BYTES = 4 * 1024 * 1024
+ALLOCATE_BYTES, LARGEST_ALLOCATE_BYTES = 4 * 1024 * 1024, 16 * 1024 * 1024
+ALLOCATE_GROUPS = 8
+"""Space is allocated for so many more groups of the size of the last one, within these bounds."""
 CHUNK_BYTES = 1024 * 1024
 PAGE_BYTES = 4096
 CACHED_BYTES = 16 * 1024 * 1024
@@ -86,15 +88,14 @@ class HotSegment:
 
     def append(self, pieces: Sequence[Buffer]) -> None:
         """Appends a group. A failed append leaves the segment unchanged."""
-        end = self.end + sum(map(len, pieces))
+        size = sum(map(len, pieces))
+        end = self.end + size
         if self._torn:
             self.truncate()
         try:
             self._torn = True
-            self._make_room(end + PREFIX_BYTES)
-            head = memoryview(pieces[0])
-            self._disk.write_pieces(self._fd, [head[PREFIX_BYTES:], *pieces[1:]], self.end + PREFIX_BYTES)
-            self._disk.write(self._fd, head[:PREFIX_BYTES], self.end)
+            self._make_room(end + PREFIX_BYTES, ALLOCATE_GROUPS * size)
+            self._disk.append(self._fd, pieces, self.end, PREFIX_BYTES)
         except OSError:
             with contextlib.suppress(OSError):  # tried again before the next append
                 self.truncate()
@@ -123,11 +124,11 @@ class HotSegment:
         finally:
             os.close(self._fd)
 
-    def _make_room(self, end: int) -> None:
+    def _make_room(self, end: int, more: int) -> None:
         if end <= self._allocated:
             return
         try:
-            self._allocate(end + ALLOCATE_BYTES)
+            self._allocate(end + min(max(more, ALLOCATE_BYTES), LARGEST_ALLOCATE_BYTES))
         except OSError:
             self._allocate(end)  # the disk is nearly full
 

@@ -112,7 +112,8 @@ def _collect(reader: Reader, wanted: RowsQuery, stop: int) -> Work[tuple[list[pa
             return parts, stop
         found = batch if wanted.patterns is None else (yield from _matching(batch, wanted.patterns))
         part = _fitting(found, room, first=not parts)
-        parts.append(part)
+        if part.num_rows:  # an empty slice is written with the bytes of the rows around it
+            parts.append(part)
         if part.num_rows < found.num_rows:
             return parts, int(found["offset"][part.num_rows].as_py())
         room -= part.nbytes

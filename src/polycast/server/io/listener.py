@@ -17,7 +17,7 @@ from polycast.server.io.connection import Connection
 from polycast.server.io.memory_budget import MemoryBudget
 from polycast.server.io.partial_frames import PartialFrames
 from polycast.server.io.read_scheduler import ReadScheduler
-from polycast.server.io.receive_buffer import ReceiveBuffer
+from polycast.server.io.receive_buffer import ReceiveBuffer, SharedMemory
 from polycast.server.settings import LimitSettings
 from polycast.server.stats.counters import Counters
 
@@ -41,7 +41,7 @@ class ListenerContext:
     leave: Callable[[Connection], None]
     review: Callable[[Connection], None]
     closed: Callable[[Connection], None]
-    shared: memoryview
+    memory: SharedMemory
     """The memory that all connections read into."""
     numbers: count[int] = field(default_factory=lambda: count(1))
     """Connections are named after them."""
@@ -83,7 +83,7 @@ class Listener:
     def connection(self) -> Connection:
         session = self.role.session(self._session_context)
         name = f"{self._context.prefix}#{next(self._context.numbers)}"
-        return Connection(self, session, ReceiveBuffer(self._context.shared), name, self._dialed)
+        return Connection(self, session, ReceiveBuffer(self._context.memory), name, self._dialed)
 
     def speaking(self, dialect: str) -> Listener:
         role = replace(self.role, dialect=dialect)

@@ -3,12 +3,14 @@
 All connections read into one shared buffer: each read is handled before the next one begins. The incomplete frame
 at the end of a read is copied to the connection's tail, and put in front of its next read. A frame that is known
 to be large gets a buffer of its own, which is filled in place and becomes the block: its bytes are never copied.
-That buffer grows as bytes are received, so that a header alone cannot claim memory. A long line gets such a
-buffer, too; it is not scanned again before its terminator was received. A full buffer grows with the next read, so
-that `PartialFrames` can delay that read.
+That buffer has room for what was received, and grows with the next read: a header alone cannot claim memory, and
+`PartialFrames` can delay that read. A long line gets such a buffer, too; it is not scanned again before its
+terminator was received.
 """
 
 from __future__ import annotations
+
+from collections import OrderedDict
 
 from polycast.model import Block
 
@@ -19,6 +21,8 @@ READ_BYTES = 256 * 1024
 """The first read of a connection. While there is more to read and reads are brisk, they become larger, so that a
 call to send has more messages. Where each message has many subscribers, larger blocks would only leave the
 processor's cache."""
+LARGE_READERS = 32
+"""Connections whose reads are larger than READ_BYTES."""
 LARGE_BYTES = 128 * 1024
 """Longer frames get a buffer of their own."""
 FIRST_LARGE_BYTES = 64 * 1024
@@ -34,9 +38,25 @@ SLOW_SECONDS, BRISK_SECONDS = 0.004, 0.002
 """The same for reads of more than READ_BYTES."""
 
 
-def new_shared(*limits: int) -> memoryview:
-    """The memory that all connections read into; `limits`: of bytes that wait after they were read."""
-    return memoryview(bytearray(min(SHARED_BYTES, max(READ_BYTES, min(limits) // SHARE))))
+class SharedMemory:
+    """The memory that all connections read into, and the connections whose reads are large."""
+
+    def __init__(self, *limits: int) -> None:
+        """`limits`: of bytes that wait after they were read."""
+        self.memory = memoryview(bytearray(min(SHARED_BYTES, max(READ_BYTES, min(limits) // SHARE))))
+        self._large: OrderedDict[ReceiveBuffer, None] = OrderedDict()
+
+    def note_large(self, buffer: ReceiveBuffer) -> None:
+        """The reads of another connection become smaller instead. What is read of an incomplete frame is in memory
+        before any limit is asked: that must not be megabytes for thousands of connections."""
+        self._large[buffer] = None
+        self._large.move_to_end(buffer)
+        if len(self._large) > LARGE_READERS:
+            oldest, _ = self._large.popitem(last=False)
+            oldest.end_large_reads()
+
+    def forget(self, buffer: ReceiveBuffer) -> None:
+        self._large.pop(buffer, None)
 
 
 class ReceiveBuffer:
@@ -45,6 +65,7 @@ class ReceiveBuffer:
         "_has_more",
         "_large",
         "_largest_read_bytes",
+        "_memory",
         "_need",
         "_read_bytes",
         "_room_bytes",
@@ -54,8 +75,9 @@ class ReceiveBuffer:
         "held",
     )
 
-    def __init__(self, shared: memoryview) -> None:
-        self._shared = shared
+    def __init__(self, memory: SharedMemory) -> None:
+        self._memory = memory
+        self._shared = shared = memory.memory
         self._read_bytes, self._largest_read_bytes = READ_BYTES, len(shared)
         """The size of the next read, and its upper limit."""
         self._room_bytes = 0
@@ -98,7 +120,7 @@ class ReceiveBuffer:
         """The memory for the next read."""
         if self._large is not None:
             if self._filled == len(self._large):
-                self._grow(memoryview(self._large))
+                self._hold(memoryview(self._large), self._size_after(self._filled))
             return memoryview(self._large)[self._filled :]
         size = len(self._tail) if len(self._tail) <= LARGE_BYTES else 0
         if size:
@@ -120,6 +142,11 @@ class ReceiveBuffer:
             self._has_more and not behind and taken < BRISK_SECONDS
         ):
             self._read_bytes = min(largest, size * 2)
+            if self._read_bytes > READ_BYTES:
+                self._memory.note_large(self)
+
+    def end_large_reads(self) -> None:
+        self._read_bytes = min(self._read_bytes, READ_BYTES)
 
     def limit_reads(self, largest: int, first: int) -> None:
         """The next read has at most `first` bytes, every later one at most `largest`."""
@@ -145,7 +172,7 @@ class ReceiveBuffer:
         self._until, self._need = until, need
         rest = len(block) - consumed
         if need > LARGE_BYTES and (not until or rest > LARGE_BYTES):
-            self._grow(memoryview(block)[consumed:])
+            self._hold(memoryview(block)[consumed:], max(rest, min(need, FIRST_LARGE_BYTES)))
             self._tail = b""
         else:
             self._tail = block[consumed:] if rest else b""
@@ -158,6 +185,7 @@ class ReceiveBuffer:
     def drop(self) -> None:
         self._large, self._tail = None, b""
         self.held = self._filled = self._need = 0
+        self._memory.forget(self)
 
     def rest(self) -> Block:
         """The received part of the incomplete frame."""
@@ -173,8 +201,7 @@ class ReceiveBuffer:
     def _size_after(self, filled: int) -> int:
         return min(self._need, max(FIRST_LARGE_BYTES, 2 * filled))
 
-    def _grow(self, received: memoryview) -> None:
-        self._filled = len(received)
-        self.held = self._size_after(self._filled)
-        self._large = bytearray(self.held)
+    def _hold(self, received: memoryview, size: int) -> None:
+        self._filled, self.held = len(received), size
+        self._large = bytearray(size)
         self._large[: self._filled] = received

@@ -43,16 +43,17 @@ class ReadAhead:
 
     async def read(self, offset: int, stop: int) -> ReadRows:
         """The rows from this offset on. Rows that were not read ahead end before the offset `stop`."""
-        if self._ahead and self._ahead[0] != offset:
+        found = await self._take() if self._ahead and self._ahead[0] == offset else None
+        if found is None or found.batch is None:  # there may be rows by now, or a reason why there are none
             await self.close()
-        if self._ahead is None:
             self.begin(offset, stop)
+            found = await self._take()
+        return found
+
+    async def _take(self) -> ReadRows:
         assert self._ahead
-        _, reading = self._ahead
-        try:
-            return await reading
-        finally:
-            self._ahead = None
+        reading, self._ahead = self._ahead[1], None
+        return await reading
 
     def begin(self, offset: int, stop: int) -> None:
         """Starts the next read."""

@@ -49,6 +49,8 @@ class Replay:
         self._excluded = _excluded_sources(context, connection)
         self._committed = connection.subscriber.committed
         self.offset = -1
+        self._brisk = True
+        """Whether the subscriber has received in time what was queued for it."""
         self._rows = ReadAhead(self.log.folder, partial(context.readers.read, connection))
 
     # -- per kind of replay ----------------------------------------------------------------------------
@@ -73,6 +75,7 @@ class Replay:
             self.offset = await self.find_start()
             while not self.is_over():
                 if self.offset >= self.log.tail_first:
+                    await self._rows.close()  # the messages are in memory, and the wait may be long
                     await self.wait_for_room()
                     if not self.is_over() and self.offset >= self.log.tail_first and self._push_tail():
                         self.go_live()
@@ -103,27 +106,28 @@ class Replay:
         return True
 
     async def _push_from_disk(self) -> None:
-        if not await self.wait_for_room(PATIENCE_SECONDS):
+        self._brisk = await self.wait_for_room(PATIENCE_SECONDS)
+        if not self._brisk:
             await self._rows.close()  # what was read and not sent can be large
             await self.wait_for_room()
         await self.until_durable(self.offset + 1)
+        lost = self.log.lost  # as of the end of this read
         batch, skipped, following = await self._rows.read(self.offset, self.log.durable_next)
-        self._report_skipped(skipped, batch is None)
+        if batch is None and lost and lost.missed:
+            skipped.append(lost)
+        self._report_skipped(skipped)
         self.offset = max(self.offset, following)
         if batch is None:
             return
-        if self.offset < self.log.durable_next:
+        if self._brisk and self.offset < min(self.log.durable_next, self.log.tail_first):
             self._rows.begin(self.offset, self.log.durable_next)
         done = await self.push(batch, PATIENCE_SECONDS)
         if done < batch.num_rows:
             self.offset = batch["offset"][done].as_py()
             await self._rows.close()
 
-    def _report_skipped(self, skipped: list[Gap], ended: bool) -> None:
+    def _report_skipped(self, skipped: list[Gap]) -> None:
         """Called before the rows behind the missing messages are sent."""
-        pending = self.log.writer.gap if ended else None
-        if pending and pending.missed:
-            skipped.append(pending)  # no group records it yet
         for gap in skipped:
             if gap.next > self.offset:
                 self.report(Gap(max(gap.first, self.offset), gap.next, gap.reason))

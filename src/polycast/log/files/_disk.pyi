@@ -1,0 +1,3 @@
+from polycast.model import Buffer
+
+def append(fd: int, data: Buffer, position: int, prefix: int) -> None: ...
