@@ -11,7 +11,8 @@ from polycast.server.tuning import SWITCH_SECONDS, exclude_from_collections, tun
 
 tune_process()
 exclude_from_collections()
-print(round(sys.getswitchinterval(), 6) == SWITCH_SECONDS, gc.get_freeze_count() > 1000, len(bytes(8 * 1024 * 1024)))
+print(round(sys.getswitchinterval(), 6) == SWITCH_SECONDS)
+print(gc.get_freeze_count() > 1000, len(bytes(8 * 1024 * 1024)))
 before = gc.get_stats()[2]["collections"]
 kept = [[] for _ in range(1_000_000)]
 print(gc.get_stats()[2]["collections"] - before)

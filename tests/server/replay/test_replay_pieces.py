@@ -18,7 +18,7 @@ from polycast.log.read.work import Work, finish
 from polycast.model import Burst, Format
 from polycast.server.replay import start_replay
 from polycast.server.replay.read_ahead import ROWS
-from polycast.server.replay.replay import AHEAD_BYTES
+from polycast.server.replay.replay import AHEAD_BYTES, LEAST_AHEAD_BYTES
 from polycast.server.replay.start_replay import LastMessageReplay
 
 
@@ -34,6 +34,7 @@ def read(connection: Any, work: Work[Any]) -> asyncio.Future[Any]:
 
 class Recorded(LastMessageReplay):
     queued = 0
+    share = 100 * AHEAD_BYTES
 
     def __init__(self, folder: Path | None = None, next_offset: int = 0) -> None:
         listener = SimpleNamespace(queue_bytes=100 * AHEAD_BYTES, role=SimpleNamespace(echo=True))
@@ -50,7 +51,9 @@ class Recorded(LastMessageReplay):
             hurry=lambda: None,
         )
         readers = SimpleNamespace(read=read)
-        context: Any = SimpleNamespace(log=log, stopped=False, in_thread=call, readers=readers)
+        context: Any = SimpleNamespace(
+            log=log, stopped=False, in_thread=call, readers=readers, queue_share=lambda: self.share
+        )
         super().__init__(context, connection)
         self.sizes: list[int] = []
 
@@ -68,6 +71,14 @@ def test_large_messages_behind_many_small_ones(tmp_path: Path) -> None:
     assert asyncio.run(replay.push(pa.concat_batches([small, large]))) == 2008
     assert sum(replay.sizes) == 4 * AHEAD_BYTES
     assert max(replay.sizes) <= AHEAD_BYTES
+
+
+def test_many_replays_queue_less_each() -> None:
+    replay = Recorded()
+    sizes = []
+    for replay.share in (100 * AHEAD_BYTES, 2 * AHEAD_BYTES, 0):
+        sizes.append(replay.piece_bytes)
+    assert sizes == [AHEAD_BYTES, AHEAD_BYTES // 2, LEAST_AHEAD_BYTES]
 
 
 def test_the_same_from_memory() -> None:

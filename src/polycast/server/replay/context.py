@@ -29,6 +29,8 @@ class ReplayContext:
         self.stopped = False
         self.links: OrderedDict[str, None] = OrderedDict()
         """Names of links of this run, closed ones included, the newest last."""
+        self.queue_share: Callable[[], int]
+        """The bytes that each replay may queue, if all queue as much."""
         self.miss: Callable[[Connection, Gap], None]
         """Reports missed messages to the subscriber and to the operator."""
         self.go_live: Callable[[Connection, Pattern, Encoder, int], None]

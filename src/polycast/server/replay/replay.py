@@ -32,7 +32,9 @@ from polycast.server.replay.read_ahead import ReadAhead
 AHEAD_BYTES = 2 * 1024 * 1024
 """A replay pauses while more than this is queued for its connection; nor does it queue more at once."""
 AHEAD_SHARE = 4
-"""`AHEAD_BYTES` is at most this fraction of `limits.queue_bytes`: the rest is for live messages."""
+"""`AHEAD_BYTES` is at most this fraction of `limits.queue_bytes`, and of the replay's share of
+`limits.total_queue_bytes`: the rest is for live messages."""
+LEAST_AHEAD_BYTES = 16 * 1024
 SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.05
 PATIENCE_SECONDS = 0.25
 """After this time without progress, the messages that were read are dropped from memory and read again later."""
@@ -45,13 +47,18 @@ class Replay:
         self.context = context
         self.connection = connection
         self.log = context.log
-        self.piece_bytes = min(AHEAD_BYTES, connection.listener.queue_bytes // AHEAD_SHARE)
         self._excluded = _excluded_sources(context, connection)
         self._committed = connection.subscriber.committed
         self.offset = -1
         self._brisk = True
         """Whether the subscriber has received in time what was queued for it."""
         self._rows = ReadAhead(self.log.folder, partial(context.readers.read, connection))
+
+    @property
+    def piece_bytes(self) -> int:
+        """Many replays share what all connections may queue: slow subscribers must not use the memory up."""
+        most = min(self.connection.listener.queue_bytes, self.context.queue_share()) // AHEAD_SHARE
+        return max(LEAST_AHEAD_BYTES, min(AHEAD_BYTES, most))
 
     # -- per kind of replay ----------------------------------------------------------------------------
 

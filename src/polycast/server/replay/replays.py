@@ -44,6 +44,7 @@ class Replays:
         self.context = ReplayContext(hub.router, log, self.readers)
         self.context.go_live = self._go_live
         self.context.miss = self._miss
+        self.context.queue_share = lambda: limits.total_queue_bytes // max(1, self.count)
         self._events = events
         self.index = SegmentIndex(log.folder)
         self.last_offsets = LastOffsets(hub.router.topics, log.next)
