@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from log.log_builder import SEED, LogBuilder, to_rows
@@ -16,13 +17,17 @@ from polycast.log.upkeep.housekeeping import Housekeeping
 class HousekeepingRig:
     """A log with housekeeping that runs a round on request."""
 
-    def __init__(self, folder: Path, settings: LogSettings, disk: Disk = DISK) -> None:
+    def __init__(
+        self, folder: Path, settings: LogSettings, disk: Disk = DISK, written: Callable[[], int] = lambda: 0
+    ) -> None:
         write_state(folder, LogState(seed=f"{SEED:016x}", clean=False, next=0, reserved=0), DISK)
         self.builder = LogBuilder(folder)
         self.closed: int | None = None
         self.rolls = 0
         self.snapshots = 0
-        self.housekeeping = Housekeeping(folder, settings, lambda: self.until, self._roll, self._snapshot, disk)
+        self.housekeeping = Housekeeping(
+            folder, settings, lambda: self.until, self._roll, self._snapshot, disk, bytes_written=written
+        )
 
     @property
     def until(self) -> int:

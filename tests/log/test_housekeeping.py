@@ -20,6 +20,7 @@ from polycast.log.files.disk import Disk
 from polycast.log.files.folder import SEAL_REQUEST
 from polycast.log.files.quarantine import QUARANTINE
 from polycast.log.settings import LogSettings
+from polycast.log.upkeep import housekeeping as module
 from polycast.log.upkeep import retention, sealing
 from polycast.log.upkeep.housekeeping import Housekeeping
 from polycast.log.upkeep.inventory import Inventory
@@ -59,6 +60,27 @@ def test_sealing_can_be_off(tmp_path: Path, settings: LogSettings) -> None:
     rig.builder.segment(5)
     rig.housekeeping.round()
     assert rig.names() == [".arrows"]
+
+
+def test_sealing_waits_for_the_end_of_a_burst(tmp_path: Path, settings: LogSettings) -> None:
+    rig = HousekeepingRig(tmp_path, settings, written=lambda: module.BURST_BYTES)
+
+    def round_after(seconds: float) -> list[str]:
+        """What makes a burst of a second was written in this time."""
+        rig.housekeeping._measured = (0, time.monotonic() - seconds)
+        rig.housekeeping.round()
+        return rig.names()
+
+    rig.builder.segment(5)
+    assert round_after(0.9) == [".arrows"]
+    assert round_after(5.0) == [".parquet"]
+    rig.builder.segment(5)
+    assert round_after(0.9) == [".parquet", "5.arrows"]
+    (tmp_path / SEAL_REQUEST).touch()
+    assert round_after(0.9) == [".parquet", "5.parquet"]
+    path = rig.builder.segment(5)
+    os.utime(path, (0, time.time() - module.BURST_SECONDS))
+    assert round_after(0.9) == [".parquet", "5.parquet", "10.parquet"]
 
 
 def test_an_empty_segment_is_removed(rig: HousekeepingRig) -> None:

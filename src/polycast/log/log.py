@@ -117,6 +117,7 @@ class Log:
             snapshot=lambda: snapshots.catch_up(self._seed),
             disk=disk,
             open_bytes=lambda: self.writer.open_bytes,
+            bytes_written=lambda: self.writer.bytes_written,
             shared=exact,
         )
 

@@ -35,6 +35,12 @@ log = logging.getLogger("polycast.log")
 
 ROUND_SECONDS = 1.0
 RETRY_SECONDS = 30.0
+BURST_BYTES = 100_000_000
+"""Per second. While more than this is written, sealing waits, for up to BURST_SECONDS: it could not keep up, and
+would take CPU time and the disk from what is published."""
+BURST_SECONDS = 30.0
+RATE_SECONDS = 0.5
+"""The rate of writing is measured over at least this time."""
 NICE = 10
 
 
@@ -48,15 +54,21 @@ class Housekeeping:
         snapshot: Callable[[], int | None],
         disk: Disk = DISK,
         open_bytes: Callable[[], int] = lambda: 0,
+        bytes_written: Callable[[], int] = lambda: 0,
         shared: bool = False,
     ) -> None:
         """Segments before the offset `closed` are closed; `roll` closes the segment being written, which has
-        `open_bytes` bytes; `snapshot` returns the offset of the last snapshot."""
+        `open_bytes` bytes; `snapshot` returns the offset of the last snapshot; `bytes_written` counts the bytes of
+        all segments."""
         self._folder = folder
         self._settings = settings
         self._closed = closed
         self._roll = roll
         self._snapshot = snapshot
+        self._bytes_written = bytes_written
+        self._measured = (0, time.monotonic())
+        """The bytes written when the rate was measured last, and when that was (monotonic)."""
+        self._in_burst = False
         self._disk = disk
         self._woken = threading.Event()
         self._stopped = threading.Event()
@@ -146,6 +158,7 @@ class Housekeeping:
         if self.catching_up:
             self._retain(self._closed())
             return
+        self._measure()
         self._do_fast_tasks()
         self._try(SEAL_REQUEST, self._check_seal_request)
         if self._settings.seal or self._seal_up_to is not None:
@@ -236,11 +249,27 @@ class Housekeeping:
                 return
             if self._retry_at.get(segment.first, 0.0) > time.monotonic() or not segment.path.exists():
                 continue
+            if self._seal_up_to is None and self._waits_for_burst(segment):
+                return
             if self._try("sealing", lambda segment=segment: self._seal(segment)):  # type: ignore[misc]
                 self._retry_at.pop(segment.first, None)
             else:
                 self._retry_at[segment.first] = time.monotonic() + RETRY_SECONDS
             self._do_fast_tasks()
+
+    def _waits_for_burst(self, segment: Segment) -> bool:
+        self._measure()
+        try:
+            return self._in_burst and time.time() - segment.path.stat().st_mtime < BURST_SECONDS
+        except OSError:
+            return False
+
+    def _measure(self) -> None:
+        before, at = self._measured
+        written, now = self._bytes_written(), time.monotonic()
+        if now - at >= RATE_SECONDS:
+            self._in_burst = written - before > BURST_BYTES * (now - at)
+            self._measured = written, now
 
     def _seal(self, segment: Segment) -> None:
         size = segment_size(segment)
