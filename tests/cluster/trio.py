@@ -116,10 +116,25 @@ class Trio:
 
 
 def read_table(folder: Path) -> pa.Table:
-    parts = []
-    for path in sorted(folder.glob("*.arrows")):
-        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
-            parts += [batch for batch in stream if batch.num_rows]
-    tables = [pa.Table.from_batches(parts).replace_schema_metadata()] if parts else []
-    tables += [pq.read_table(path).replace_schema_metadata() for path in folder.glob("*.parquet")]
-    return pa.concat_tables(tables or [pa.table({"offset": pa.array([], pa.int64())})]).sort_by("offset")
+    """Read again if a segment was sealed or removed meanwhile: its rows would be there twice, or not at all."""
+    while True:
+        files = _segments(folder)
+        try:
+            found = [table for path in files if (table := _read_segment(path)).num_rows]
+        except FileNotFoundError:
+            continue
+        if files == _segments(folder):
+            return pa.concat_tables(found or [pa.table({"offset": pa.array([], pa.int64())})]).sort_by("offset")
+
+
+def _segments(folder: Path) -> list[Path]:
+    """In place of a hot segment its sealed one, if there is one."""
+    hot, sealed = ({path.stem: path for path in folder.glob(kind)} for kind in ("*.arrows", "*.parquet"))
+    return sorted((hot | sealed).values())
+
+
+def _read_segment(path: Path) -> pa.Table:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).replace_schema_metadata()
+    with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
+        return stream.read_all().replace_schema_metadata()
