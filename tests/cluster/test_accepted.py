@@ -104,6 +104,17 @@ def with_node(test: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(run())
 
 
+async def check_waits(node: Node, seconds: int = 1) -> None:
+    """The message is applied when it is read, not when it is acknowledged."""
+    node.propose(b"x", seconds)
+    await node.settle()
+    assert node.topics() == []
+    node.stream.readable = 1
+    await node.settle()
+    assert node.topics() == [b"x"]
+    node.check_chain()
+
+
 def test_an_acknowledged_message_is_applied_before_it_is_read() -> None:
     async def test(node: Node) -> None:
         node.propose(b"x")
@@ -137,13 +148,7 @@ def test_a_message_after_one_of_another_node_waits_until_that_is_read() -> None:
 
 def test_a_time_that_depends_on_the_stream_message_waits_until_that_is_read() -> None:
     async def test(node: Node) -> None:
-        node.propose(b"x", seconds=AHEAD_MICROS // MICROS + 1)
-        await node.settle()
-        assert node.topics() == []
-        node.stream.readable = 1
-        await node.settle()
-        assert node.topics() == [b"x"]
-        node.check_chain()
+        await check_waits(node, seconds=AHEAD_MICROS // MICROS + 1)
 
     with_node(test)
 
@@ -153,13 +158,7 @@ def test_a_message_with_a_known_id_waits_until_it_is_read() -> None:
 
     async def test(node: Node) -> None:
         node.stream.repeated = True
-        node.propose(b"x")
-        await node.settle()
-        assert node.topics() == []
-        node.stream.readable = 1
-        await node.settle()
-        assert node.topics() == [b"x"]
-        node.check_chain()
+        await check_waits(node)
 
     with_node(test)
 

@@ -23,7 +23,7 @@ from polycast.dialects import scan
 from polycast.dialects.registry import DIALECTS
 from polycast.dialects.web import frames
 from polycast.errors import PolycastError, StartError
-from polycast.log.files import columns
+from polycast.log.files import columns, disk
 from polycast.log.settings import LogSettings, keep_free_bytes
 from polycast.routing import runs
 from polycast.server import Settings, load
@@ -39,7 +39,7 @@ SCANS = {
     "frames": frames.COMPILED,
     **{name: dialect.compiled for name, dialect in DIALECTS.items() if dialect.compiled is not None},
     "routing": runs.COMPILED,
-    "log": columns.COMPILED,
+    "log": columns.COMPILED and disk.COMPILED,
 }
 NOT_NEEDED = "not installed; only tests and the benchmark use it"
 
@@ -126,12 +126,12 @@ def _folder(settings: LogSettings) -> Finding:
     probe = existing / f".polycast-doctor-{os.getpid()}"
     try:
         took = _fsync_milliseconds(probe)
-        disk = shutil.disk_usage(existing)
+        usage = shutil.disk_usage(existing)
     except OSError as error:
         return Finding("data folder", "wrong", f"{folder}: {error.strerror}", "--data DIR takes another folder")
-    found = f"{folder}: {size_text(disk.free)} free, fsync takes {took:.2f} ms"
-    floor = keep_free_bytes(settings.keep_free, disk.total)
-    if disk.free < floor:
+    found = f"{folder}: {size_text(usage.free)} free, fsync takes {took:.2f} ms"
+    floor = keep_free_bytes(settings.keep_free, usage.total)
+    if usage.free < floor:
         cure = (
             f"log.keep_free is {size_text(floor)}: make room, or the broker removes the oldest segments of its log"
         )

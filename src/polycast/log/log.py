@@ -279,7 +279,7 @@ class Log:
 
     def _update(self, durable: Durable) -> None:
         self.durable_next = durable.next
-        self.lost = self._with(self.lost, durable) if durable.reason else None
+        self.lost = _extend(self.lost, durable) if durable.reason else None
         self.messages_lost += durable.next - durable.first if durable.reason else 0
         while self._pending and self._pending[0].next <= durable.next:
             entry = self._pending.popleft()
@@ -297,11 +297,6 @@ class Log:
             self._recent_bytes += entry.size + ENTRY_BYTES
         while self._recent and self._recent_bytes > TAIL_BYTES:
             self._recent_bytes -= self._recent.popleft().size + ENTRY_BYTES
-
-    @staticmethod
-    def _with(lost: Gap | None, durable: Durable) -> Gap:
-        reason = lost.reason if lost and lost.refused else NOT_STORED + durable.reason
-        return Gap(lost.first if lost else durable.first, durable.next, reason)
 
     # -- recent messages in memory -----------------------------------------------------------------------
 
@@ -367,3 +362,9 @@ class Log:
 
     def _rolled(self) -> None:
         self.housekeeping.wake()
+
+
+def _extend(lost: Gap | None, durable: Durable) -> Gap:
+    """Lost messages, and those of this range behind them."""
+    reason = lost.reason if lost and lost.refused else NOT_STORED + durable.reason
+    return Gap(lost.first if lost else durable.first, durable.next, reason)
