@@ -357,7 +357,7 @@ class Log:
 
     def _trim(self, snapshot: Snapshot) -> Snapshot:
         settings = self.settings
-        batches = trim_batches(snapshot.batches, settings.batch_ids, settings.batch_id_seconds, self.micros)
+        batches = trim_batches(snapshot.batches, settings.batch_ids, settings.batch_id_seconds)
         return trim_topics(snapshot, self._topics)._replace(batches=batches)
 
     def _rolled(self) -> None:

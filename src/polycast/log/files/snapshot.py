@@ -107,11 +107,15 @@ def batch_rows(table: pa.Table) -> Iterator[BatchRow]:
     return map(BatchRow, *(column.to_pylist() for column in columns))
 
 
-def trim_batches(table: pa.Table, limit: int, seconds: float, micros: int) -> pa.Table:
-    """The batch ids that `BatchIds` still has at that time, after these rows were added in their order."""
-    oldest = pa.scalar(micros - to_micros(seconds), TIME)
-    young = table.filter(pc.greater_equal(table["time"], oldest))
-    return young if young.num_rows <= limit else to_batches(BatchIds(limit, seconds, batch_rows(young)).rows())
+def trim_batches(table: pa.Table, limit: int, seconds: float) -> pa.Table:
+    """The batch ids that `BatchIds` has after these rows were added in their order.
+
+    Past the limit every row counts, also one that has expired since: another one was forgotten instead of it.
+    """
+    if table.num_rows > limit:
+        return to_batches(BatchIds(limit, seconds, batch_rows(table)).rows())
+    last = table["time"][-1].value if table.num_rows else 0
+    return table.filter(pc.greater(table["time"], pa.scalar(last - to_micros(seconds), TIME)))
 
 
 # -- on disk ---------------------------------------------------------------------------------------------
