@@ -7,7 +7,7 @@ from pathlib import Path
 
 from log.log_builder import SEED, LogBuilder, to_rows
 from polycast.log.files.disk import DISK, Disk
-from polycast.log.files.folder import segments
+from polycast.log.files.folder import Segment, segments
 from polycast.log.files.state import LogState, write_state
 from polycast.log.read.reader import Reader
 from polycast.log.settings import LogSettings
@@ -25,6 +25,9 @@ class HousekeepingRig:
         self.closed: int | None = None
         self.rolls = 0
         self.snapshots = 0
+        self.summarized: int | None = None
+        self.waited: list[bool] = []
+        """For each call for snapshots: whether the last segment would have to wait."""
         self.housekeeping = Housekeeping(
             folder, settings, lambda: self.until, self._roll, self._snapshot, disk, bytes_written=written
         )
@@ -38,8 +41,10 @@ class HousekeepingRig:
         self.builder.end()
         self.closed = None
 
-    def _snapshot(self) -> None:
+    def _snapshot(self, waits: Callable[[Segment], bool]) -> int | None:
         self.snapshots += 1
+        self.waited += map(waits, segments(self.builder.folder)[-1:])
+        return self.summarized
 
     def names(self) -> list[str]:
         return [segment.path.name.lstrip("0") for segment in segments(self.builder.folder)]

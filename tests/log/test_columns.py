@@ -67,7 +67,7 @@ def message_of(packer: Packer, pieces: list[SourcedBurst]) -> bytes:
     """With its checksum verified."""
     rows = sum(len(piece.burst) for piece in pieces)
     head = open_head(header_text(NOTHING_BEFORE, 5, rows, {}), rows, seed=7)
-    message, checksum = packer.pack_message(pieces, head)
+    message, checksum = packer.pack_message(pieces, head, 8)
     data = memoryview(bytes(message))
     header = read_header(data, 0, 7)
     assert (header.size, header.count, header.checksum) == (len(data), rows, checksum)
@@ -94,7 +94,7 @@ def test_a_head_with_wrong_positions_is_refused() -> None:
     ]  # fmt: skip
     for change in changes:
         with pytest.raises(ValueError, match="outside of the head"):
-            columns.new_packer().pack_message(group, head._replace(**change))
+            columns.new_packer().pack_message(group, head._replace(**change), 8)
 
 
 @needs_c

@@ -13,7 +13,7 @@ from log.housekeeping_rig import HousekeepingRig
 from log.log_rig import open_rig
 from polycast.errors import StartError, UsageError
 from polycast.log.files.disk import Disk
-from polycast.log.files.folder import segment_size, segments
+from polycast.log.files.folder import Segment, segment_size, segments
 from polycast.log.settings import LogSettings, keep_free_bytes
 from polycast.log.upkeep.free_space import UNFREED_SECONDS
 from polycast.server import load
@@ -193,7 +193,7 @@ def test_space_is_freed_while_a_segment_is_sealed(
     monkeypatch.setattr(rig.housekeeping, "_retained_at", -1e9)
     volume.others = 19 * PAGE
     rig.closed = 20
-    rig.housekeeping._pause(0.0, 10)
+    rig.housekeeping._pause(0.0, Segment(10, tmp_path))
     assert rig.names() == ["10.arrows", "15.arrows"]
 
 

@@ -17,13 +17,13 @@ from kit.wire import wait_for
 from log.housekeeping_rig import HousekeepingRig
 from log.log_builder import BEGAN, SECOND, flip
 from polycast.log.files.disk import Disk
-from polycast.log.files.folder import SEAL_REQUEST
+from polycast.log.files.folder import SEAL_REQUEST, Segment
 from polycast.log.files.quarantine import QUARANTINE
 from polycast.log.settings import LogSettings
-from polycast.log.upkeep import housekeeping as module
 from polycast.log.upkeep import retention, sealing
 from polycast.log.upkeep.housekeeping import Housekeeping
 from polycast.log.upkeep.inventory import Inventory
+from polycast.log.upkeep.surge import RATE_SECONDS, SURGE_BYTES, SURGE_SECONDS
 from polycast.model import Buffer
 
 
@@ -62,25 +62,56 @@ def test_sealing_can_be_off(tmp_path: Path, settings: LogSettings) -> None:
     assert rig.names() == [".arrows"]
 
 
-def test_sealing_waits_for_the_end_of_a_burst(tmp_path: Path, settings: LogSettings) -> None:
-    rig = HousekeepingRig(tmp_path, settings, written=lambda: module.BURST_BYTES)
+def test_sealing_and_snapshots_wait_for_the_end_of_a_surge(tmp_path: Path, settings: LogSettings) -> None:
+    rig = HousekeepingRig(tmp_path, settings, written=lambda: SURGE_BYTES)
 
     def round_after(seconds: float) -> list[str]:
-        """What makes a burst of a second was written in this time."""
-        rig.housekeeping._measured = (0, time.monotonic() - seconds)
+        """What makes a surge of a second was written in this time."""
+        surge = rig.housekeeping._surge
+        surge._bytes, surge._at = 0, time.monotonic() - seconds
         rig.housekeeping.round()
         return rig.names()
 
     rig.builder.segment(5)
     assert round_after(0.9) == [".arrows"]
+    assert rig.waited == [True]
     assert round_after(5.0) == [".parquet"]
     rig.builder.segment(5)
     assert round_after(0.9) == [".parquet", "5.arrows"]
     (tmp_path / SEAL_REQUEST).touch()
     assert round_after(0.9) == [".parquet", "5.parquet"]
     path = rig.builder.segment(5)
-    os.utime(path, (0, time.time() - module.BURST_SECONDS))
+    os.utime(path, (0, time.time() - SURGE_SECONDS))
     assert round_after(0.9) == [".parquet", "5.parquet", "10.parquet"]
+    assert rig.waited == [True, False, True, True, False]
+
+
+def test_sealing_goes_on_when_a_surge_ends(
+    tmp_path: Path, settings: LogSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had begun before the surge."""
+    rig = HousekeepingRig(tmp_path, settings)
+    path = rig.builder.segment(5)
+    answers = iter([True, True, False])
+    rounds: list[float] = []
+    monkeypatch.setattr(rig.housekeeping._surge, "delays", lambda _: next(answers))
+    monkeypatch.setattr(rig.housekeeping._stopped, "wait", rounds.append)
+    rig.housekeeping._pause(0.5, Segment(0, path))
+    assert rounds == [0.5, RATE_SECONDS, RATE_SECONDS]
+
+
+def test_nothing_waits_while_retention_is_behind(tmp_path: Path, settings: LogSettings) -> None:
+    rig = HousekeepingRig(tmp_path, replace(settings, retain_bytes=1), written=lambda: SURGE_BYTES)
+    for _ in range(3):
+        rig.builder.segment(5)
+    rig.closed = 10
+    rig.summarized = 0  # every segment is still needed for the next snapshot
+    rig.housekeeping._surge._at -= 0.9
+    rig.housekeeping.round()
+    assert rig.waited == [True]
+    rig.housekeeping._surge._at -= 0.9
+    rig.housekeeping.round()
+    assert rig.waited == [True, False]
 
 
 def test_an_empty_segment_is_removed(rig: HousekeepingRig) -> None:
@@ -138,7 +169,7 @@ def test_a_full_disk_is_logged_once_and_retried(
 
 
 def test_failing_snapshots_do_not_block_sealing(tmp_path: Path, settings: LogSettings) -> None:
-    def fail() -> None:
+    def fail(waits: object) -> None:
         raise ValueError("as you wish")
 
     rig = HousekeepingRig(tmp_path, settings)

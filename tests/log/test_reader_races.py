@@ -51,7 +51,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, retain_bytes: int) -> 
     builder.begin()
     closed = [0]
     settings = replace(LogSettings(), keep_free="0", seal_share=1.0, retain_bytes=retain_bytes)
-    keeper = Housekeeping(tmp_path, settings, lambda: closed[0], lambda: None, lambda: None)
+    keeper = Housekeeping(tmp_path, settings, lambda: closed[0], lambda: None, lambda _: None)
     followers = [Follower(tmp_path, GROUPS * EACH) for _ in range(2)]
     keeper.start()
     for follower in followers:

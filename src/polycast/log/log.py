@@ -114,7 +114,7 @@ class Log:
             settings,
             closed=lambda: self.writer.closed,
             roll=self.writer.roll,
-            snapshot=lambda: snapshots.catch_up(self._seed),
+            snapshot=lambda waits: snapshots.catch_up(self._seed, waits),
             disk=disk,
             open_bytes=lambda: self.writer.open_bytes,
             bytes_written=lambda: self.writer.bytes_written,

@@ -38,6 +38,7 @@ cdef enum:
     LAST_LITERALS = 5  # at the end of a block
     LAST_MATCH = 12  # a match begins no later than this before the end
     MEMORY_LIMIT = 16 * 1024 * 1024
+    PAGE_BYTES = 4096
     REGIONS = 13  # the buffers of all columns
     PAYLOADS = 10  # the one with the payloads
     FIRST = 8  # regions that begin a column
@@ -254,7 +255,7 @@ cdef class Values(Column):
             raise too_large(self.size)
         return room_for((self.rows + 1) * EDGE_BYTES)
 
-    cdef char *place_edges(self, char *at) except NULL:
+    cdef char *place_edges(self, char *at) noexcept nogil:
         cdef Py_ssize_t size = (self.rows + 1) * EDGE_BYTES
         self.edges = to_region(at, size, -1)
         self.edge = <int *> (at + PREFIX)
@@ -337,7 +338,7 @@ cdef class Payloads(Values):
     cdef Py_ssize_t need(self) except -1:
         return self.need_edges() + room_for(self.size)
 
-    cdef char *place(self, char *at) except NULL:
+    cdef char *place(self, char *at) noexcept nogil:
         at = self.place_edges(at)
         self.data = to_region(at, self.size, -1)
         self.to = at + PREFIX
@@ -393,13 +394,13 @@ cdef inline char *end_of(Region region) noexcept nogil:
     return region.at + padded(region.size)
 
 
-cdef void join(Region *regions) noexcept nogil:
-    """Moves the regions together. The payloads, most of all bytes, stay where they are."""
+cdef char *join(Region *regions, Py_ssize_t count, char *to) noexcept nogil:
+    """Moves regions to there, one behind the other. The end of the last one."""
     cdef Py_ssize_t i
-    for i in range(PAYLOADS - 1, -1, -1):
-        move(&regions[i], regions[i + 1].at - padded(regions[i].size))
-    for i in range(PAYLOADS + 1, REGIONS):
-        move(&regions[i], end_of(regions[i - 1]))
+    for i in range(count):
+        move(&regions[i], to)
+        to = end_of(regions[i])
+    return to
 
 
 cdef inline void move(Region *region, char *to) noexcept nogil:
@@ -410,24 +411,22 @@ cdef inline void move(Region *region, char *to) noexcept nogil:
 
 cdef struct Head:
     const char *data
-    Py_ssize_t size  # with room for padding
-    Py_ssize_t used
+    Py_ssize_t size
     unsigned long long seed
     Py_ssize_t digits, checksum, buffers, body_size
 
 
 cdef Head to_head(head) except *:
     cdef Head found
-    found.data, found.used = PyByteArray_AS_STRING(head.data), len(head.data)
-    found.size = padded(found.used)
+    found.data, found.size = PyByteArray_AS_STRING(head.data), len(head.data)
     found.seed = head.seed
     found.digits, found.checksum, found.buffers, found.body_size = head.size, head.checksum, head.buffers, head.body_size
     if (
         min(found.digits, found.checksum, found.buffers, found.body_size) < 0
-        or found.digits + DIGITS > found.used
-        or found.checksum + CHECKSUM > found.used
-        or found.buffers + 2 * (REGIONS + FIRST) * NUMBER_BYTES > found.used
-        or found.body_size + NUMBER_BYTES > found.used
+        or found.digits + DIGITS > found.size
+        or found.checksum + CHECKSUM > found.size
+        or found.buffers + 2 * (REGIONS + FIRST) * NUMBER_BYTES > found.size
+        or found.body_size + NUMBER_BYTES > found.size
     ):
         raise ValueError("a position outside of the head")
     return found
@@ -438,23 +437,22 @@ cdef char *put_number(char *to, long long number) noexcept nogil:
     return to + NUMBER_BYTES
 
 
-cdef char *complete(Head *head, Region *regions) noexcept nogil:
-    """Puts the head in front of the columns, and completes it. The beginning of the message."""
-    cdef char *message = regions[0].at - head.used
+cdef void complete(char *message, char *end, Head *head, Region *regions) noexcept nogil:
+    """Puts the head in front of the columns, and completes it."""
+    cdef char *columns = regions[0].at
     cdef char *to = message + head.buffers
-    cdef Py_ssize_t i, size = end_of(regions[REGIONS - 1]) - message
+    cdef Py_ssize_t i
     cdef Hash hashed
-    memcpy(message, head.data, head.used)
+    memcpy(message, head.data, head.size)
     for i in range(REGIONS):
         if IS_FIRST[i]:
-            to = put_number(put_number(to, regions[i].at - regions[0].at), 0)
-        to = put_number(put_number(to, regions[i].at - regions[0].at), regions[i].size)
-    put_number(message + head.body_size, end_of(regions[REGIONS - 1]) - regions[0].at)
-    put_digits(message + head.digits, size)
-    hashed = hash_function(message, size, head.seed)
+            to = put_number(put_number(to, regions[i].at - columns), 0)
+        to = put_number(put_number(to, regions[i].at - columns), regions[i].size)
+    put_number(message + head.body_size, end - columns)
+    put_digits(message + head.digits, end - message)
+    hashed = hash_function(message, end - message, head.seed)
     put_hex(message + head.checksum, hashed.high)
     put_hex(message + head.checksum + CHECKSUM // 2, hashed.low)
-    return message
 
 
 cdef void put_digits(char *to, Py_ssize_t number) noexcept nogil:
@@ -498,18 +496,21 @@ cdef class Columns:
             + self.dialects.need() + self.formats.need() + self.payloads.need() + self.sources.need()
         )
 
-    cdef char *place(self, char *at) except NULL:
-        at = self.times.place(self.sequences.place(self.topics.place(self.offsets.place(at))))
-        return self.sources.place(self.payloads.place(self.formats.place(self.dialects.place(at))))
+    cdef int place(self, char *at) except -1:
+        """Room for each column before it is packed. The payloads are written when their place is known."""
+        at = self.sequences.place(self.topics.place(self.offsets.place(at)))
+        at = self.formats.place(self.dialects.place(self.times.place(at)))
+        self.sources.place(at + self.payloads.need())
+        return 0
 
-    cdef void write(self, Region *regions) noexcept nogil:
+    cdef char *write(self, char *to, Region *regions) noexcept nogil:
+        """All regions from there on, which is not behind the first place. Their end."""
         self.offsets.write()
         self.topics.write()
         self.sequences.write()
         self.times.write()
         self.dialects.write()
         self.formats.write()
-        self.payloads.write()
         self.sources.write()
         regions[0] = self.offsets.repeats.region
         regions[1], regions[2] = self.topics.edges, self.topics.repeats.region
@@ -517,9 +518,11 @@ cdef class Columns:
         regions[4] = self.times.repeats.region
         regions[5], regions[6] = self.dialects.edges, self.dialects.repeats.region
         regions[7], regions[8] = self.formats.edges, self.formats.repeats.region
+        self.payloads.place(join(regions, PAYLOADS - 1, to))
+        self.payloads.write()
         regions[9], regions[PAYLOADS] = self.payloads.edges, self.payloads.data
         regions[11], regions[12] = self.sources.edges, self.sources.repeats.region
-        join(regions)
+        return join(&regions[PAYLOADS + 1], REGIONS - PAYLOADS - 1, end_of(regions[PAYLOADS]))
 
 
 cdef class Packer:
@@ -535,35 +538,44 @@ cdef class Packer:
         cdef Columns columns = Columns(pieces)
         cdef Py_ssize_t i
         cdef Region regions[REGIONS]
+        cdef char *body = self.provide(columns.need(), 0)
+        cdef char *end
 
-        columns.place(self.provide(columns.need()))
+        columns.place(body)
         with nogil:
-            columns.write(regions)
-        body = self.view(regions[0].at, end_of(regions[REGIONS - 1]))
-        return self.packed(columns.payloads.rows, [regions[i].size for i in range(REGIONS)], body)
+            end = columns.write(body, regions)
+        return self.packed(columns.payloads.rows, [regions[i].size for i in range(REGIONS)], self.view(body, end))
 
-    def pack_message(self, pieces, open_head):
+    def pack_message(self, pieces, open_head, Py_ssize_t position):
         cdef Columns columns
         cdef Head head = to_head(open_head)
         cdef Region regions[REGIONS]
         cdef char *message
+        cdef char *end
 
         if hash_function == NULL:
-            return self.in_python.pack_message(self, pieces, open_head)
+            return self.in_python.pack_message(self, pieces, open_head, position)
         columns = Columns(pieces)
-        columns.place(self.provide(head.size + columns.need()) + head.size)
+        message = self.provide(head.size + columns.need(), position % PAGE_BYTES)
+        columns.place(message + head.size)
         with nogil:
-            columns.write(regions)
-            message = complete(&head, regions)
+            end = columns.write(message + head.size, regions)
+            complete(message, end, &head, regions)
         checksum = PyBytes_FromStringAndSize(message + head.checksum, CHECKSUM)
-        return self.message(self.view(message, end_of(regions[REGIONS - 1])), checksum.decode())
+        return self.message(self.view(message, end), checksum.decode())
 
-    cdef char *provide(self, Py_ssize_t size) except NULL:
-        """Memory that was used before, if it is large enough, and not far too large for most groups."""
+    cdef char *provide(self, Py_ssize_t size, Py_ssize_t skip) except NULL:
+        """Memory, so many bytes behind the beginning of a page.
+
+        It was used before, if it is large enough, and not far too large for most groups.
+        """
         cdef Py_ssize_t room = len(self.memory)
+        cdef char *memory
+        size += 2 * PAGE_BYTES
         if size > room or room > MEMORY_LIMIT > size:
             self.memory = bytearray(size + size // 4)
-        return PyByteArray_AS_STRING(self.memory)
+        memory = PyByteArray_AS_STRING(self.memory)
+        return <char *> ((<size_t> memory + PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES + skip)
 
     cdef object view(self, char *start, char *stop):
         cdef char *memory = PyByteArray_AS_STRING(self.memory)

@@ -2,13 +2,18 @@
 """The compiled function of disk.py: a group is written with one release of the GIL."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.errno cimport EINTR, errno
+from libc.errno cimport EINTR, EINVAL, errno
 from posix.types cimport off_t
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void *data, size_t size, off_t position)
 
 import os
+
+cdef enum:
+    PAGE_BYTES = 4096
+
+cdef Py_ssize_t DIRECT_BYTES = int(os.environ.get("DIRECT", 1<<20))
 
 
 cdef int write_all(int fd, const char *data, Py_ssize_t size, off_t position) noexcept nogil:
@@ -26,7 +31,21 @@ cdef int write_all(int fd, const char *data, Py_ssize_t size, off_t position) no
     return 0
 
 
-def append(int fd, data, off_t position, Py_ssize_t prefix):
+cdef int write_direct(int direct, int fd, const char *data, Py_ssize_t size, off_t position) noexcept nogil:
+    """Whole pages past the page cache, the rest through it; everything, where the file system cannot do that."""
+    cdef Py_ssize_t skip = (PAGE_BYTES - position % PAGE_BYTES) % PAGE_BYTES
+    cdef Py_ssize_t pages = (size - skip) // PAGE_BYTES * PAGE_BYTES
+    cdef int error = EINVAL
+    if direct >= 0 and pages >= DIRECT_BYTES and <size_t> (data + skip) % PAGE_BYTES == 0:
+        error = write_all(direct, data + skip, pages, position + skip)
+    if error == EINVAL:
+        return write_all(fd, data, size, position)
+    skip += pages
+    error = error or write_all(fd, data + skip, size - skip, position + skip)
+    return error or write_all(fd, data, skip - pages, position)
+
+
+def append(int fd, data, off_t position, Py_ssize_t prefix, int direct):
     cdef Py_buffer view
     cdef int error
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -34,7 +53,7 @@ def append(int fd, data, off_t position, Py_ssize_t prefix):
         if not 0 <= prefix <= view.len:
             raise ValueError(f"a prefix of {prefix} bytes in {view.len:,}")
         with nogil:
-            error = write_all(fd, <const char *> view.buf + prefix, view.len - prefix, position + prefix)
+            error = write_direct(direct, fd, <const char *> view.buf + prefix, view.len - prefix, position + prefix)
             error = error or write_all(fd, <const char *> view.buf, prefix, position)
     finally:
         PyBuffer_Release(&view)

@@ -77,7 +77,7 @@ class Packer(Protocol):
 
     def pack(self, pieces: Sequence[SourcedBurst]) -> PackedColumns: ...
 
-    def pack_message(self, pieces: Sequence[SourcedBurst], head: OpenHead) -> PackedMessage: ...
+    def pack_message(self, pieces: Sequence[SourcedBurst], head: OpenHead, position: int) -> PackedMessage: ...
 
 
 class PackerInPython:
@@ -91,7 +91,7 @@ class PackerInPython:
         body = b"".join([buffer.ljust(padded(len(buffer)), b"\0") for buffer in buffers])
         return PackedColumns(len(columns[0][0]) // OFFSET_BYTES, list(map(len, buffers)), body)
 
-    def pack_message(self, pieces: Sequence[SourcedBurst], head: OpenHead) -> PackedMessage:
+    def pack_message(self, pieces: Sequence[SourcedBurst], head: OpenHead, position: int) -> PackedMessage:
         packed = self.pack(pieces)
         head.fill_in(packed.sizes)
         checksum = head.close([packed.body])

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from polycast.model import Buffer
 
+NO_FILE = -1
+
 
 class Disk:
     def write(self, fd: int, data: Buffer, position: int) -> None:
@@ -28,8 +30,12 @@ class Disk:
             if done:
                 rest[0] = rest[0][done:]
 
-    def append(self, fd: int, pieces: Sequence[Buffer], position: int, prefix: int) -> None:
-        """The first bytes, up to `prefix`, are written last."""
+    def open_direct(self, path: Path) -> int:
+        """For writes past the page cache; -1 where the file system does not have them."""
+        return NO_FILE
+
+    def append(self, fd: int, pieces: Sequence[Buffer], position: int, prefix: int, direct: int = NO_FILE) -> None:
+        """The first bytes, up to `prefix`, are written last. `direct` may be used for whole pages."""
         head = memoryview(pieces[0])
         self.write_pieces(fd, [head[prefix:], *pieces[1:]], position + prefix)
         self.write(fd, head[:prefix], position)
@@ -98,10 +104,16 @@ class Disk:
 
 
 class CompiledDisk(Disk):
-    def append(self, fd: int, pieces: Sequence[Buffer], position: int, prefix: int) -> None:
+    def open_direct(self, path: Path) -> int:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_DIRECT)
+        except OSError:
+            return NO_FILE
+
+    def append(self, fd: int, pieces: Sequence[Buffer], position: int, prefix: int, direct: int = NO_FILE) -> None:
         """One piece with one release of the GIL: each release waits for the interpreter."""
         if len(pieces) == 1:
-            _disk.append(fd, pieces[0], position, prefix)
+            _disk.append(fd, pieces[0], position, prefix, direct)
         else:
             super().append(fd, pieces, position, prefix)
 

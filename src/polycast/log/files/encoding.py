@@ -26,12 +26,18 @@ class EncodedGroup(NamedTuple):
 
 
 def encode_bursts(
-    bursts: Sequence[SourcedBurst], packer: Packer, layout: Layout, previous: str, first: int, **more: Any
+    bursts: Sequence[SourcedBurst],
+    packer: Packer,
+    layout: Layout,
+    previous: str,
+    first: int,
+    at: int = 0,
+    **more: Any,
 ) -> EncodedGroup:
     """Valid until the packer packs again. `more` are the optional keys of the header."""
     rows = sum([len(each.burst) for each in bursts])
     head = open_head(header_text(previous, first, rows, more), rows, layout.seed)
-    message, checksum = packer.pack_message(bursts, head)
+    message, checksum = packer.pack_message(bursts, head, at)
     return EncodedGroup([message], checksum)
 
 

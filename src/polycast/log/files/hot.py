@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from polycast.errors import LogDamageError, LogVersionError
-from polycast.log.files.disk import DISK, TEMPORARY, Disk
+from polycast.log.files.disk import DISK, NO_FILE, TEMPORARY, Disk
 from polycast.log.files.format import (
     CONTINUES,
     ENDS,
@@ -39,7 +39,8 @@ from polycast.model import Buffer
 ALLOCATE_BYTES, LARGEST_ALLOCATE_BYTES = 4 * 1024 * 1024, 16 * 1024 * 1024
 ALLOCATE_GROUPS = 8
 """Space is allocated for so many more groups of the size of the last one, within these bounds."""
-CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES, LARGEST_CHUNK_BYTES = 1024 * 1024, 4 * 1024 * 1024
+"""Read at a time: the size of the largest group so far, within these bounds."""
 PAGE_BYTES = 4096
 CACHED_BYTES = 16 * 1024 * 1024
 """The part of a segment that stays in the page cache. Slower readers read from the disk. Reusing the same pages
@@ -62,6 +63,7 @@ class HotSegment:
         self.layout = layout
         self.end = end
         self._fd = fd
+        self._direct = disk.open_direct(path)
         self._disk = disk
         self._allocated = end
         self._torn = False
@@ -95,7 +97,7 @@ class HotSegment:
         try:
             self._torn = True
             self._make_room(end + PREFIX_BYTES, ALLOCATE_GROUPS * size)
-            self._disk.append(self._fd, pieces, self.end, PREFIX_BYTES)
+            self._disk.append(self._fd, pieces, self.end, PREFIX_BYTES, self._direct)
         except OSError:
             with contextlib.suppress(OSError):  # tried again before the next append
                 self.truncate()
@@ -123,6 +125,8 @@ class HotSegment:
             self._disk.sync(self._fd)
         finally:
             os.close(self._fd)
+            if self._direct != NO_FILE:
+                os.close(self._direct)
 
     def _make_room(self, end: int, more: int) -> None:
         if end <= self._allocated:
@@ -160,6 +164,7 @@ class HotReader:
         """`layout` replaces a damaged head of the file."""
         self.path = path
         self.head_damaged = layout is not None
+        self._chunk = CHUNK_BYTES
         self._fd = os.open(path, os.O_RDONLY)
         try:
             self.layout = layout or self._read_layout()
@@ -232,8 +237,10 @@ class HotReader:
 
     def _load(self) -> memoryview:
         """The bytes at the position, with at least one complete group if there is one."""
-        data = memoryview(self._read(CHUNK_BYTES, self.position))
+        data = memoryview(self._read(self._chunk, self.position))
         while (size := self._size(data, 0)) > len(data):
+            if size <= LARGEST_CHUNK_BYTES:
+                self._chunk = max(self._chunk, size)  # the next one may be as large
             if self.position + size > os.fstat(self._fd).st_size:
                 raise self._damage(LogDamageError("the group is cut off"))
             data = self._map(size) if size > MAPPED_BYTES else memoryview(self._read(size, self.position))

@@ -30,17 +30,12 @@ from polycast.log.upkeep.lost_segments import record_hole
 from polycast.log.upkeep.resealing import reseal
 from polycast.log.upkeep.retention import Retention
 from polycast.log.upkeep.sealing import seal
+from polycast.log.upkeep.surge import RATE_SECONDS, Surge
 
 log = logging.getLogger("polycast.log")
 
 ROUND_SECONDS = 1.0
 RETRY_SECONDS = 30.0
-BURST_BYTES = 100_000_000
-"""Per second. While more than this is written, sealing waits, for up to BURST_SECONDS: it could not keep up, and
-would take CPU time and the disk from what is published."""
-BURST_SECONDS = 30.0
-RATE_SECONDS = 0.5
-"""The rate of writing is measured over at least this time."""
 NICE = 10
 
 
@@ -51,24 +46,21 @@ class Housekeeping:
         settings: LogSettings,
         closed: Callable[[], int],
         roll: Callable[[], None],
-        snapshot: Callable[[], int | None],
+        snapshot: Callable[[Callable[[Segment], bool]], int | None],
         disk: Disk = DISK,
         open_bytes: Callable[[], int] = lambda: 0,
         bytes_written: Callable[[], int] = lambda: 0,
         shared: bool = False,
     ) -> None:
         """Segments before the offset `closed` are closed; `roll` closes the segment being written, which has
-        `open_bytes` bytes; `snapshot` returns the offset of the last snapshot; `bytes_written` counts the bytes of
-        all segments."""
+        `open_bytes` bytes; `snapshot` writes missing snapshots, up to a segment that has to wait, and returns the
+        offset of the last one; `bytes_written` counts the bytes of all segments."""
         self._folder = folder
         self._settings = settings
         self._closed = closed
         self._roll = roll
         self._snapshot = snapshot
-        self._bytes_written = bytes_written
-        self._measured = (0, time.monotonic())
-        """The bytes written when the rate was measured last, and when that was (monotonic)."""
-        self._in_burst = False
+        self._surge = Surge(bytes_written)
         self._disk = disk
         self._woken = threading.Event()
         self._stopped = threading.Event()
@@ -158,7 +150,7 @@ class Housekeeping:
         if self.catching_up:
             self._retain(self._closed())
             return
-        self._measure()
+        self._surge.measure()
         self._do_fast_tasks()
         self._try(SEAL_REQUEST, self._check_seal_request)
         if self._settings.seal or self._seal_up_to is not None:
@@ -177,7 +169,7 @@ class Housekeeping:
                 self._try("inventory", self._take_stock)
 
     def _summarize(self) -> None:
-        self._summarized = self._snapshot()
+        self._summarized = self._snapshot(self._waits)
 
     def _retain(self, closed: int) -> None:
         self._try("retention", lambda: self._retention.apply(closed, time.time(), self._summarized))
@@ -249,7 +241,7 @@ class Housekeeping:
                 return
             if self._retry_at.get(segment.first, 0.0) > time.monotonic() or not segment.path.exists():
                 continue
-            if self._seal_up_to is None and self._waits_for_burst(segment):
+            if self._waits(segment):
                 return
             if self._try("sealing", lambda segment=segment: self._seal(segment)):  # type: ignore[misc]
                 self._retry_at.pop(segment.first, None)
@@ -257,19 +249,9 @@ class Housekeeping:
                 self._retry_at[segment.first] = time.monotonic() + RETRY_SECONDS
             self._do_fast_tasks()
 
-    def _waits_for_burst(self, segment: Segment) -> bool:
-        self._measure()
-        try:
-            return self._in_burst and time.time() - segment.path.stat().st_mtime < BURST_SECONDS
-        except OSError:
-            return False
-
-    def _measure(self) -> None:
-        before, at = self._measured
-        written, now = self._bytes_written(), time.monotonic()
-        if now - at >= RATE_SECONDS:
-            self._in_burst = written - before > BURST_BYTES * (now - at)
-            self._measured = written, now
+    def _waits(self, segment: Segment) -> bool:
+        """Nobody asked for it, and retention has what it needs."""
+        return self._seal_up_to is None and not self._retention.behind and self._surge.delays(segment)
 
     def _seal(self, segment: Segment) -> None:
         size = segment_size(segment)
@@ -277,7 +259,7 @@ class Housekeeping:
             sealed = seal(
                 segment.path,
                 self._settings.seal_share,
-                lambda seconds: self._pause(seconds, segment.first),
+                lambda seconds: self._pause(seconds, segment),
                 self._stopped.is_set,
                 self._disk,
             )
@@ -292,11 +274,16 @@ class Housekeeping:
         elif not self._stopped.is_set():
             segment.path.unlink()  # empty
 
-    def _pause(self, seconds: float, sealing: int) -> None:
+    def _pause(self, seconds: float, sealing: Segment) -> None:
         """Frees disk space while a segment is sealed; that segment and later ones stay."""
         self._stopped.wait(seconds)
+        self._retain_if_due(sealing)
+        while self._waits(sealing) and not self._stopped.wait(RATE_SECONDS):
+            self._retain_if_due(sealing)
+
+    def _retain_if_due(self, sealing: Segment) -> None:
         if time.monotonic() - self._retained_at >= ROUND_SECONDS:
-            self._retain(min(sealing, self._closed()))
+            self._retain(min(sealing.first, self._closed()))
 
     # -- requests to seal --------------------------------------------------------------------------------
 

@@ -39,6 +39,8 @@ class Retention:
         """The limits of this node allow to remove everything before this offset."""
         self.agreed = 0
         """All nodes remove everything before this offset."""
+        self.behind = False
+        """Whether more would be removed, if it were summarized, or not just being sealed."""
         self._published = 0
         self._oldest: SegmentInfo | None = None
         self.free_space = FreeSpace(folder, settings, disk)
@@ -61,6 +63,7 @@ class Retention:
 
         `summarized`: the offset of the last snapshot. Without the snapshot behind it, a segment stays, unless the
         disk is full: the sequences and batch ids in it are needed."""
+        self.behind = False
         if self._bytes or self._seconds:
             self._apply_limits(closed, now, summarized)
         if self._shared:
@@ -75,6 +78,7 @@ class Retention:
         for segment, after in pairwise(segments(self._folder)):
             needed = summarized is not None and after.first > summarized
             if after.first > min(self.agreed, closed) or needed:
+                self.behind |= after.first <= self.agreed
                 return
             try:
                 self._remove(read_segment_info(segment), "agreed by all nodes")
@@ -87,13 +91,14 @@ class Retention:
         size = self._inventory.written_bytes(found, closed)
         for segment in found:
             needed = summarized is not None and following.get(segment.first, 0) > summarized
+            large = bool(self._bytes) and size > self._bytes
             if segment.first >= closed or needed:
+                self.behind |= large
                 return
             try:
                 info = self._info(segment)
             except FileNotFoundError:  # sealed meanwhile: next round
                 return
-            large = bool(self._bytes) and size > self._bytes
             if not large and not self._is_old(info, now):
                 return
             if self._shared:
@@ -108,6 +113,7 @@ class Retention:
         removable = sum(map(segment_size, found)) - self.free_space.retained_bytes
         for segment in found:
             if missing <= 0 or segment.first >= closed:
+                self.behind |= missing > 0
                 return
             try:
                 info = self._info(segment)

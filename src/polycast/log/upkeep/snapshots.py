@@ -20,10 +20,12 @@ class SnapshotWriter:
         self._trim = trim
         self._disk = disk
 
-    def catch_up(self, seed: int) -> int:
-        """The offset of the last snapshot."""
+    def catch_up(self, seed: int, waits: Callable[[Segment], bool] = lambda _: False) -> int:
+        """Up to a segment that has to wait. The offset of the last snapshot."""
         for full, following in pairwise(segments(self._folder)):
             if full.first >= self._current.offset:
+                if waits(full):
+                    break
                 self._advance(full, following.first)
                 write_snapshot(self._folder, self._current, seed, self._disk)
         return self._current.offset

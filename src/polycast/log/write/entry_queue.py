@@ -45,6 +45,10 @@ class EntryQueue:
             self._hurried = True
             self._wake.set()
 
+    def __bool__(self) -> bool:
+        """Whether there is an item."""
+        return bool(self._items)
+
     # -- in the writer thread ----------------------------------------------------------------------------
 
     def take(self) -> list[Item]:

@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
 from polycast.log.durable import Durable
-from polycast.log.files.columns import Packer, SourcedBurst, new_packer
+from polycast.log.files.columns import SourcedBurst, new_packer
 from polycast.log.files.disk import Disk
 from polycast.log.files.encoding import EncodedGroup, encode_bursts, encode_rows
 from polycast.log.files.folder import HOT, file_name
@@ -26,6 +26,7 @@ from polycast.log.files.format import NOT_STORED, BatchEntry, Gap, Layout
 from polycast.log.files.hot import HotSegment
 from polycast.log.files.state import RESERVE, LogState, write_state
 from polycast.log.settings import LogSettings
+from polycast.log.write.appender import Appender, UnwrittenGroup
 from polycast.log.write.bulk import to_rows
 from polycast.log.write.entry import Entry
 from polycast.log.write.entry_queue import EntryQueue
@@ -35,6 +36,17 @@ log = logging.getLogger("polycast.log")
 
 GROUP_BYTES = 2 * 1024 * 1024
 """Larger groups do not stay in the CPU cache between two copies."""
+LARGE_BYTES = 512 * 1024
+"""To pass such a group to another thread takes less time than to write it."""
+
+
+class Unsettled(NamedTuple):
+    """The last group, and what the next one follows if it cannot be written."""
+
+    group: EncodedGroup
+    durable: Durable
+    checksum: str
+    gap: Gap | None
 
 
 class Writer:
@@ -45,11 +57,14 @@ class Writer:
         """`exact`: after a group that could not be written, no other is: a node has every row, or stops."""
         self._folder = folder
         self._layout = layout
-        self._packer = new_packer()
+        self._packers = [new_packer(), new_packer()]
         self._settings = settings
         self._disk = disk
         self._queue = EntryQueue(settings.gather_seconds, GROUP_BYTES)
         self._segment: HotSegment | None = None
+        self._end = 0
+        """The position of the next group in the segment, if the last one is written."""
+        self._unsettled: Unsettled | None = None
         self._next = self._written_next = state.next
         self._segment_began = 0.0
         self.last_error = ""
@@ -59,6 +74,7 @@ class Writer:
         self._on_roll = on_roll
         self._exact = exact
         self.syncer = Syncer(settings, on_durable, self._on_closed)
+        self._appender = Appender(self.syncer)
         self.closed = state.next
         """Segments before this offset are closed."""
         self.gap = gap
@@ -73,6 +89,7 @@ class Writer:
 
     def start(self) -> None:
         self.syncer.start()
+        self._appender.start()
         self._thread.start()
 
     def put(self, entries: Sequence[Entry]) -> None:
@@ -100,6 +117,7 @@ class Writer:
         """Returns when every entry that was put is durable or lost."""
         self._queue.put_now(None)
         self._thread.join()
+        self._appender.close()
         self.syncer.close()
 
     @property
@@ -113,8 +131,7 @@ class Writer:
     @property
     def open_bytes(self) -> int:
         """Written to the segment that is not closed."""
-        segment = self._segment
-        return segment.end if segment else 0
+        return self._end if self._segment else 0
 
     # -- in the thread -----------------------------------------------------------------------------------
 
@@ -124,6 +141,8 @@ class Writer:
             entries, running = self._take()
             for group in _to_groups(entries):
                 self._write(group)
+            if not self._queue:
+                self._settle()
         self._end_segment()
 
     def _take(self) -> tuple[list[Entry], bool]:
@@ -139,38 +158,84 @@ class Writer:
         return entries, True
 
     def _write(self, entries: list[Entry]) -> None:
-        first, after = entries[0].first, entries[-1].next
-        reason = self.failed
-        if not reason:
-            try:
-                self._reserve()
-                self._append(entries, first)
-            except OSError as error:
-                reason = f"{error.strerror or error}"
-            except Exception as error:
-                log.exception("a group could not be written")
-                reason = f"{type(error).__name__}"
-            self._report(reason)
+        durable = Durable(entries[0].first, entries[-1].next)
+        reason = ""
+        try:
+            group = self._encode(entries)
+            if not self._settle():
+                group = self._encode(entries)  # it follows another group now
+        except OSError as error:
+            reason = f"{error.strerror or error}"
+        except Exception as error:
+            log.exception("a group could not be encoded")
+            reason = type(error).__name__
         if reason:
-            self._record_gap(first, after, reason)
-            if self._exact:
-                self.syncer.failed = self.failed or reason
-        self.syncer.put(WrittenGroup(None if reason else self._segment, Durable(first, after, reason)))
+            self._settle()
+            self._lose(durable, reason)
+        else:
+            self._append(group, durable)
 
-    def _append(self, entries: list[Entry], first: int) -> None:
-        segment = self._segment_for(first)
+    def _encode(self, entries: list[Entry]) -> EncodedGroup:
+        if self.failed:
+            raise OSError(errno.EIO, self.failed)
+        self._reserve()
+        first = entries[0].first
+        self._segment = self._segment_for(first)
         ids = [
             BatchEntry(entry.batch.batch_id, entry.first, entry.messages, entry.batch.owner, entry.micros)
             for entry in entries
             if entry.batch
         ]
         more = {"gap": self.gap, "batches": ids, "position": entries[-1].position}
-        message = _encode(entries, self._packer, self._layout, self.checksum, first, more)
-        segment.append(message.pieces)
-        self.checksum, self.gap = message.checksum, None
-        self._written_next = entries[-1].next
+        if entries[0].bulk:
+            rows = to_rows(entries[0].bulk, entries[0].source, entries[0].micros)
+            return encode_rows(rows, self._layout, self.checksum, first, **more)
+        bursts = [SourcedBurst(burst, entry.source, entry.micros) for entry in entries for burst in entry.bursts]
+        return encode_bursts(bursts, self._packers[0], self._layout, self.checksum, first, self._end, **more)
+
+    def _append(self, group: EncodedGroup, durable: Durable) -> None:
+        """A large group by another thread, meanwhile: the other packer is free for the next one."""
+        assert self._segment
+        self._unsettled = Unsettled(group, durable, self.checksum, self.gap)
+        self.checksum, self.gap = group.checksum, None
+        self._end += group.size
+        unwritten = UnwrittenGroup(self._segment, group.pieces, durable)
+        if group.size < LARGE_BYTES:
+            self._settle(self._appender.append(unwritten))
+        else:
+            self._appender.put(unwritten)
+            self._packers.reverse()
+
+    def _settle(self, reason: str | None = None) -> bool:
+        """Whether the last group is written: waits for it, unless its result is known."""
+        unsettled, self._unsettled = self._unsettled, None
+        if unsettled is None:
+            return True
+        reason = self._appender.result() if reason is None else reason
+        if not reason:
+            self._count(unsettled.group, unsettled.durable)
+            return True
+        self.checksum, self.gap = unsettled.checksum, unsettled.gap
+        self._end -= unsettled.group.size
+        self._note_loss(unsettled.durable, reason)
+        return False
+
+    def _count(self, group: EncodedGroup, durable: Durable) -> None:
+        self._written_next = durable.next
         self.groups += 1
-        self.bytes_written += message.size
+        self.bytes_written += group.size
+        self._report("")
+
+    def _lose(self, durable: Durable, reason: str) -> None:
+        self._note_loss(durable, reason)
+        self.syncer.put(WrittenGroup(None, durable._replace(reason=reason)))
+
+    def _note_loss(self, durable: Durable, reason: str) -> None:
+        if not self.failed:
+            self._report(reason)
+        self._record_gap(durable.first, durable.next, reason)
+        if self._exact:
+            self.syncer.failed = self.failed or reason
 
     def _record_gap(self, first: int, after: int, reason: str) -> None:
         before = self.gap
@@ -214,7 +279,7 @@ class Writer:
     # -- segments ----------------------------------------------------------------------------------------
 
     def _segment_for(self, first: int) -> HotSegment:
-        if self._segment and self._is_full(self._segment):
+        if self._segment and self._is_full():
             self._end_segment()
         if self._segment is None:
             self._closing.wait()  # a segment is created only when the one before is durable
@@ -222,14 +287,16 @@ class Writer:
                 raise OSError(errno.EIO, self.failed)
             path = self._folder / file_name(first, HOT)
             self._segment = HotSegment.create(path, self._layout, self._disk)
+            self._end = self._segment.end
             self._segment_began = time.monotonic()
         return self._segment
 
-    def _is_full(self, segment: HotSegment) -> bool:
+    def _is_full(self) -> bool:
         age, limit = time.monotonic() - self._segment_began, self._settings.segment_seconds
-        return segment.end >= self._settings.segment_bytes or bool(limit and age >= limit)
+        return self._end >= self._settings.segment_bytes or bool(limit and age >= limit)
 
     def _end_segment(self) -> None:
+        self._settle()
         if self._segment:
             self._closing = threading.Event()
             self.syncer.put(FullSegment(self._segment, self._written_next, self._closing))
@@ -254,13 +321,3 @@ def _to_groups(entries: list[Entry]) -> Iterator[list[Entry]]:
             group = []
     if group:
         yield group
-
-
-def _encode(
-    entries: list[Entry], packer: Packer, layout: Layout, previous: str, first: int, more: dict[str, Any]
-) -> EncodedGroup:
-    bulk, source, micros = entries[0].bulk, entries[0].source, entries[0].micros
-    if bulk:
-        return encode_rows(to_rows(bulk, source, micros), layout, previous, first, **more)
-    bursts = [SourcedBurst(burst, entry.source, entry.micros) for entry in entries for burst in entry.bursts]
-    return encode_bursts(bursts, packer, layout, previous, first, **more)
