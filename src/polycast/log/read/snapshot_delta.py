@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from polycast.log.batch_ids import BatchRow
 from polycast.log.files.folder import Segment
 from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, BatchEntry, GroupHeader, StreamPosition
 from polycast.log.files.hot import Group, HotReader
+from polycast.log.files.read_memory import ReadMemory
 from polycast.log.files.sealed import SealedReader
 from polycast.log.files.snapshot import Snapshot, advance, to_batches
 
@@ -20,6 +22,7 @@ NO_ROWS = pa.schema([SCHEMA.field(name) for name in COLUMNS]).empty_table()
 
 class SnapshotDelta(NamedTuple):
     rows: pa.Table
+    """Some rows, among them the last one of each topic."""
     batches: list[BatchRow]
     lost: int
     """How many offsets are missing within."""
@@ -40,30 +43,38 @@ def read_delta(segment: Segment) -> SnapshotDelta | None:
     """None for a segment without messages. Raises LogDamageError, and OSError if the segment is gone."""
     if segment.sealed:
         return _from_sealed(segment)
-    reader = HotReader(segment.path)
+    memory = ReadMemory(segment.path)
     try:
-        return to_delta(reader.groups())
+        with closing(HotReader(segment.path, memory=memory)) as reader:
+            return to_delta(reader.groups(columns=[*COLUMNS, "time"]))
     finally:
-        reader.close()
+        memory.close()
 
 
 def to_delta(groups: Iterable[Group]) -> SnapshotDelta | None:
     """The delta of the valid groups of a hot segment."""
     headers: list[GroupHeader] = []
-    parts: list[pa.RecordBatch] = []
+    parts: list[pa.Table] = []
     batches: list[BatchRow] = []
     micros = 0
     for group in groups:
         micros = group.batch["time"][-1].value
         headers.append(group.header)
-        parts.append(group.batch.select(COLUMNS))
+        parts.append(_ends(group.batch))
         batches += [_to_row(batch, micros) for batch in group.header.batches]
     if not headers:
         return None
-    rows = pa.Table.from_batches(parts).replace_schema_metadata()
+    rows = pa.concat_tables(parts)
     lost = sum(header.gap.next - header.gap.first for header in headers[1:] if header.gap)
     last = headers[-1]
     return SnapshotDelta(rows, batches, lost, last.next, last.checksum, micros, last.position)
+
+
+def _ends(batch: pa.RecordBatch) -> pa.Table:
+    """The last row of each topic, as a copy."""
+    rows = pa.table(batch.select(COLUMNS).columns, schema=NO_ROWS.schema)
+    ends = rows.group_by("topic", use_threads=False).aggregate([("offset", "max"), ("sequence", "max")])
+    return pa.table([ends["offset_max"], ends["topic"], ends["sequence_max"]], schema=NO_ROWS.schema)
 
 
 def _from_sealed(segment: Segment) -> SnapshotDelta:

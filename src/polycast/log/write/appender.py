@@ -1,5 +1,5 @@
-"""The middle of group commit: writes large groups, while the writer encodes the next one and the syncer syncs the last.
-At most one group is on its way.
+"""The middle of group commit, for large groups: one is written while the writer encodes the next one and the
+syncer syncs the one before.
 """
 
 from __future__ import annotations
