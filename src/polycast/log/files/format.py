@@ -20,7 +20,6 @@ a cluster: where it is in the stream after this group.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -243,37 +242,6 @@ def read_header(data: memoryview, position: int, seed: int) -> GroupHeader:
 def read_batch(data: memoryview, position: int, header: GroupHeader, layout: Layout) -> pa.RecordBatch:
     """The rows of a group whose header was verified."""
     return pa.ipc.read_record_batch(pa.py_buffer(data[position : position + header.size]), layout.schema)
-
-
-def read_columns(
-    data: memoryview, position: int, header: GroupHeader, layout: Layout, columns: Collection[str]
-) -> pa.RecordBatch:
-    """Some columns of a group whose header was verified, unpacked in this thread."""
-    source = pa.PythonFile(_Joined(memoryview(layout.head), data[position : position + header.size]), mode="r")
-    fields = [index for index, field in enumerate(layout.schema) if field.name in columns]
-    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-    return pa.ipc.open_stream(source, options=options).read_next_batch()
-
-
-class _Joined:
-    """A file for pyarrow: two pieces, which are not copied. No read goes from one into the other."""
-
-    closed = False
-
-    def __init__(self, first: memoryview, second: memoryview) -> None:
-        self._rest = [second, first]
-
-    def read(self, size: int) -> bytes:
-        return bytes(self.read_buffer(size))
-
-    def read_buffer(self, size: int) -> memoryview:
-        if len(self._rest) > 1 and not self._rest[-1]:
-            self._rest.pop()
-        found, self._rest[-1] = self._rest[-1][:size], self._rest[-1][size:]
-        return found
-
-    def close(self) -> None:
-        pass
 
 
 def _parse_header(metadata: bytes) -> tuple[GroupHeader, int]:

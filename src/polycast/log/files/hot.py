@@ -11,7 +11,7 @@ import errno
 import mmap
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,12 +30,10 @@ from polycast.log.files.format import (
     Layout,
     header_at,
     read_batch,
-    read_columns,
     read_header,
     read_layout,
     size_at,
 )
-from polycast.log.files.read_memory import ReadMemory
 from polycast.model import Buffer
 
 ALLOCATE_BYTES, LARGEST_ALLOCATE_BYTES = 4 * 1024 * 1024, 16 * 1024 * 1024
@@ -162,10 +160,9 @@ class GroupPosition(NamedTuple):
 class HotReader:
     """Reads complete groups while more are appended. Raises LogDamageError at the position of damage."""
 
-    def __init__(self, path: Path, layout: Layout | None = None, memory: ReadMemory | None = None) -> None:
-        """`layout` replaces a damaged head of the file. With `memory`, a group is valid until the next one."""
+    def __init__(self, path: Path, layout: Layout | None = None) -> None:
+        """`layout` replaces a damaged head of the file."""
         self.path = path
-        self._memory = memory
         self.head_damaged = layout is not None
         self._chunk = CHUNK_BYTES
         self._fd = os.open(path, os.O_RDONLY)
@@ -187,10 +184,10 @@ class HotReader:
     def close(self) -> None:
         os.close(self._fd)
 
-    def groups(self, skip_to: int = 0, columns: Collection[str] = ()) -> Iterator[Group]:
+    def groups(self, skip_to: int = 0) -> Iterator[Group]:
         """From `position` to the current end; advances `position`.
 
-        Groups entirely before the offset `skip_to` are verified and skipped. `columns`: only these.
+        Groups entirely before the offset `skip_to` are verified and skipped.
         """
         data, at = memoryview(b""), 0
         while True:
@@ -205,15 +202,8 @@ class HotReader:
             position = self.position
             self.position += header.size
             if header.next > skip_to:
-                yield Group(position, header, self._to_batch(data, at, header, columns))
+                yield Group(position, header, read_batch(data, at, header, self.layout))
             at += header.size
-
-    def _to_batch(
-        self, data: memoryview, at: int, header: GroupHeader, columns: Collection[str]
-    ) -> pa.RecordBatch:
-        if columns:
-            return read_columns(data, at, header, self.layout, columns)
-        return read_batch(data, at, header, self.layout)
 
     def headers(self) -> Iterator[tuple[int, GroupHeader]]:
         """The headers of the groups from `position` on, with their positions; advances `position`.
@@ -247,22 +237,14 @@ class HotReader:
 
     def _load(self) -> memoryview:
         """The bytes at the position, with at least one complete group if there is one."""
-        data = self._read_data(self._chunk)
+        data = memoryview(self._read(self._chunk, self.position))
         while (size := self._size(data, 0)) > len(data):
             if size <= LARGEST_CHUNK_BYTES:
                 self._chunk = max(self._chunk, size)  # the next one may be as large
             if self.position + size > os.fstat(self._fd).st_size:
                 raise self._damage(LogDamageError("the group is cut off"))
-            data = self._map(size) if size > MAPPED_BYTES else self._read_data(size)
+            data = self._map(size) if size > MAPPED_BYTES else memoryview(self._read(size, self.position))
         return data
-
-    def _read_data(self, size: int) -> memoryview:
-        if self._memory is None:
-            return memoryview(self._read(size, self.position))
-        try:
-            return self._memory.read(size, self.position)
-        except OSError as error:
-            raise self._damage(LogDamageError(str(error))) from error
 
     def _map(self, size: int) -> memoryview:
         skip = self.position % mmap.ALLOCATIONGRANULARITY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import closing
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -12,7 +11,6 @@ from polycast.log.batch_ids import BatchRow
 from polycast.log.files.folder import Segment
 from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, BatchEntry, GroupHeader, StreamPosition
 from polycast.log.files.hot import Group, HotReader
-from polycast.log.files.read_memory import ReadMemory
 from polycast.log.files.sealed import SealedReader
 from polycast.log.files.snapshot import Snapshot, advance, to_batches
 
@@ -22,7 +20,6 @@ NO_ROWS = pa.schema([SCHEMA.field(name) for name in COLUMNS]).empty_table()
 
 class SnapshotDelta(NamedTuple):
     rows: pa.Table
-    """Some rows, among them the last one of each topic."""
     batches: list[BatchRow]
     lost: int
     """How many offsets are missing within."""
@@ -43,38 +40,30 @@ def read_delta(segment: Segment) -> SnapshotDelta | None:
     """None for a segment without messages. Raises LogDamageError, and OSError if the segment is gone."""
     if segment.sealed:
         return _from_sealed(segment)
-    memory = ReadMemory(segment.path)
+    reader = HotReader(segment.path)
     try:
-        with closing(HotReader(segment.path, memory=memory)) as reader:
-            return to_delta(reader.groups(columns=[*COLUMNS, "time"]))
+        return to_delta(reader.groups())
     finally:
-        memory.close()
+        reader.close()
 
 
 def to_delta(groups: Iterable[Group]) -> SnapshotDelta | None:
     """The delta of the valid groups of a hot segment."""
     headers: list[GroupHeader] = []
-    parts: list[pa.Table] = []
+    parts: list[pa.RecordBatch] = []
     batches: list[BatchRow] = []
     micros = 0
     for group in groups:
         micros = group.batch["time"][-1].value
         headers.append(group.header)
-        parts.append(_ends(group.batch))
+        parts.append(group.batch.select(COLUMNS))
         batches += [_to_row(batch, micros) for batch in group.header.batches]
     if not headers:
         return None
-    rows = pa.concat_tables(parts)
+    rows = pa.Table.from_batches(parts).replace_schema_metadata()
     lost = sum(header.gap.next - header.gap.first for header in headers[1:] if header.gap)
     last = headers[-1]
     return SnapshotDelta(rows, batches, lost, last.next, last.checksum, micros, last.position)
-
-
-def _ends(batch: pa.RecordBatch) -> pa.Table:
-    """The last row of each topic, as a copy."""
-    rows = pa.table(batch.select(COLUMNS).columns, schema=NO_ROWS.schema)
-    ends = rows.group_by("topic", use_threads=False).aggregate([("offset", "max"), ("sequence", "max")])
-    return pa.table([ends["offset_max"], ends["topic"], ends["sequence_max"]], schema=NO_ROWS.schema)
 
 
 def _from_sealed(segment: Segment) -> SnapshotDelta:
