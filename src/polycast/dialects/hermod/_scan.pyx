@@ -11,6 +11,7 @@ from cpython.array cimport array, clone, resize
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from array import array as new_array
@@ -184,29 +185,29 @@ cdef extern from *:
         sha1_finish(&two, other_to);
     }
     """
-    bint sha1_is_built_in() noexcept
-    void sha1_of_one(const unsigned char *data, Py_ssize_t size, unsigned char *to) noexcept
+    bint sha1_is_built_in() noexcept nogil
+    void sha1_of_one(const unsigned char *data, Py_ssize_t size, unsigned char *to) noexcept nogil
     void sha1_of_two(const unsigned char *data, Py_ssize_t size, unsigned char *to,
-                     const unsigned char *other, Py_ssize_t other_size, unsigned char *other_to) noexcept
+                     const unsigned char *other, Py_ssize_t other_size, unsigned char *other_to) noexcept nogil
 
 
 cdef bint BUILT_IN = sha1_is_built_in()
 
 cdef enum:
-    SHORT_BYTES = 65536  # hashlib is as fast for one longer payload, and releases the GIL
+    LARGE_BYTES = 65536  # the GIL is released for larger blocks: to get it back takes longer than a small one
     SHA1_BYTES = 20
     SHA1_DIGITS = 40
     NUMBER_DIGITS = 20
 
 
-cdef Bytes after(Bytes at, Bytes end, const char *text, Py_ssize_t size) noexcept:
+cdef Bytes after(Bytes at, Bytes end, const char *text, Py_ssize_t size) noexcept nogil:
     """The position after white space and this text; NULL: no match."""
     while at < end and (at[0] == 32 or at[0] == 9 or at[0] == 10 or at[0] == 13):
         at += 1
     return at + size if end - at >= size and memcmp(at, text, size) == 0 else NULL
 
 
-cdef Bytes after_key(Bytes at, Bytes end, const char *key, Py_ssize_t size) noexcept:
+cdef Bytes after_key(Bytes at, Bytes end, const char *key, Py_ssize_t size) noexcept nogil:
     at = after(at, end, key, size)
     return after(at, end, b":", 1) if at != NULL else NULL
 
@@ -220,7 +221,7 @@ cdef struct Header:
     Bytes end  # NULL: not plain, or unfinished
 
 
-cdef inline Bytes after_topic_key(Bytes at, Bytes end) noexcept:
+cdef inline Bytes after_topic_key(Bytes at, Bytes end) noexcept nogil:
     """Most clients write the same white space: it is compared first, here and below."""
     if end - at >= 11 and memcmp(at, b'{"topic": "', 11) == 0:
         return at + 11
@@ -229,7 +230,7 @@ cdef inline Bytes after_topic_key(Bytes at, Bytes end) noexcept:
     return after(at, end, b'"', 1) if at != NULL else NULL
 
 
-cdef inline Bytes after_size_key(Bytes at, Bytes end) noexcept:
+cdef inline Bytes after_size_key(Bytes at, Bytes end) noexcept nogil:
     if end - at >= 18 and memcmp(at, b', "payload_size": ', 18) == 0:
         return at + 18
     at = after(at, end, b",", 1)
@@ -237,7 +238,7 @@ cdef inline Bytes after_size_key(Bytes at, Bytes end) noexcept:
     return after(at, end, b"", 0) if at != NULL else NULL
 
 
-cdef inline Bytes after_checksum_key(Bytes at, Bytes end) noexcept:
+cdef inline Bytes after_checksum_key(Bytes at, Bytes end) noexcept nogil:
     if end - at >= 15 and memcmp(at, b', "checksum": "', 15) == 0:
         return at + 15
     at = after(at, end, b",", 1)
@@ -245,7 +246,7 @@ cdef inline Bytes after_checksum_key(Bytes at, Bytes end) noexcept:
     return after(at, end, b'"', 1) if at != NULL else NULL
 
 
-cdef Header read_plain(Bytes at, Bytes end) noexcept:
+cdef Header read_plain(Bytes at, Bytes end) noexcept nogil:
     cdef Header header
     cdef Py_ssize_t digits = 0
     memset(&header, 0, sizeof(header))
@@ -275,23 +276,22 @@ cdef Header read_plain(Bytes at, Bytes end) noexcept:
     return header
 
 
-cdef int write_sha1(view, Bytes base, Py_ssize_t start, Py_ssize_t size, unsigned char *to) except -1:
-    """`view` shows the same bytes as those at `base`."""
-    if BUILT_IN and size <= SHORT_BYTES:
-        sha1_of_one(base + start, size, to)
-    else:
-        memcpy(to, PyBytes_AS_STRING(sha1(view[start:start + size], usedforsecurity=False).digest()), SHA1_BYTES)
+cdef int write_sha1(Bytes data, Py_ssize_t size, unsigned char *to) except -1 nogil:
+    if BUILT_IN:
+        sha1_of_one(data, size, to)
+        return 0
+    with gil:
+        hashed = sha1(<const unsigned char[:size]> data if size else b"", usedforsecurity=False)
+        memcpy(to, PyBytes_AS_STRING(hashed.digest()), SHA1_BYTES)
     return 0
 
 
-cdef int write_two(view, Bytes base, Py_ssize_t start, Py_ssize_t size, Py_ssize_t other, Py_ssize_t other_size,
-                   unsigned char *to) except -1:
-    if BUILT_IN and size <= SHORT_BYTES and other_size <= SHORT_BYTES:
-        sha1_of_two(base + start, size, to, base + other, other_size, to + SHA1_BYTES)
-    else:
-        write_sha1(view, base, start, size, to)
-        write_sha1(view, base, other, other_size, to + SHA1_BYTES)
-    return 0
+cdef int write_two(Bytes data, Py_ssize_t size, Bytes other, Py_ssize_t other_size, unsigned char *to) except -1 nogil:
+    if BUILT_IN:
+        sha1_of_two(data, size, to, other, other_size, to + SHA1_BYTES)
+        return 0
+    write_sha1(data, size, to)
+    return write_sha1(other, other_size, to + SHA1_BYTES)
 
 
 cdef char PAIRS[512]  # the two digits of each byte
@@ -300,13 +300,13 @@ for number in range(256):
     PAIRS[2 * number + 1] = DIGITS[number & 15]
 
 
-cdef inline void put_digits(char *to, const unsigned char *raw) noexcept:
+cdef inline void put_digits(char *to, const unsigned char *raw) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(SHA1_BYTES):
         memcpy(to + 2 * i, PAIRS + 2 * raw[i], 2)
 
 
-cdef bint fits(const unsigned char *raw, Bytes checksum) noexcept:
+cdef bint fits(const unsigned char *raw, Bytes checksum) noexcept nogil:
     cdef char digits[SHA1_DIGITS]
     put_digits(digits, raw)
     return memcmp(digits, checksum, SHA1_DIGITS) == 0
@@ -324,24 +324,37 @@ cdef int check_payloads(Py_ssize_t size, const long long[::1] starts, const long
     return 0
 
 
-def digests(block, const long long[::1] starts, const long long[::1] ends):
-    cdef const unsigned char[::1] bytes_of = block
-    cdef Bytes base = &bytes_of[0] if bytes_of.shape[0] else <Bytes> DIGITS
+cdef int write_digests(Bytes base, const long long[::1] starts, const long long[::1] ends, char *to) except -1 nogil:
     cdef unsigned char raw[2 * SHA1_BYTES]
     cdef Py_ssize_t i, count = starts.shape[0]
-    cdef bytes found = PyBytes_FromStringAndSize(NULL, count * SHA1_DIGITS)
-    cdef char *to = PyBytes_AS_STRING(found)
-    view = memoryview(block)
-
-    check_payloads(bytes_of.shape[0], starts, ends, 0, count)
     for i in range(0, count - 1, 2):
-        write_two(view, base, starts[i], ends[i] - starts[i], starts[i + 1], ends[i + 1] - starts[i + 1], raw)
+        write_two(base + starts[i], ends[i] - starts[i], base + starts[i + 1], ends[i + 1] - starts[i + 1], raw)
         put_digits(to + i * SHA1_DIGITS, raw)
         put_digits(to + (i + 1) * SHA1_DIGITS, raw + SHA1_BYTES)
     if count % 2:
-        write_sha1(view, base, starts[count - 1], ends[count - 1] - starts[count - 1], raw)
+        write_sha1(base + starts[count - 1], ends[count - 1] - starts[count - 1], raw)
         put_digits(to + (count - 1) * SHA1_DIGITS, raw)
+    return 0
+
+
+def digests(const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends):
+    cdef Bytes base = &block[0] if block.shape[0] else <Bytes> DIGITS
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, starts.shape[0] * SHA1_DIGITS)
+    cdef char *to = PyBytes_AS_STRING(found)
+
+    check_payloads(block.shape[0], starts, ends, 0, starts.shape[0])
+    if block.shape[0] > LARGE_BYTES:
+        with nogil:
+            write_digests(base, starts, ends, to)
+    else:
+        write_digests(base, starts, ends, to)
     return found
+
+
+cdef struct Run:
+    Bytes topic
+    Py_ssize_t size
+    Py_ssize_t end
 
 
 cdef class Scan:
@@ -349,16 +362,19 @@ cdef class Scan:
 
     cdef Bytes base
     cdef Bytes end
-    cdef Bytes topic
-    cdef object view
-    cdef Py_ssize_t room, count, topic_size, topic_limit, payload_limit, header_limit
+    cdef Py_ssize_t room, count, topic_limit, payload_limit, header_limit
     cdef Py_ssize_t missing  # the size of a message that is not complete
     cdef bint unchecked
     cdef array starts, ends
     cdef bytearray digests
-    cdef list topics, run_ends
+    cdef char *digit
+    cdef Run *run
+    cdef Py_ssize_t runs, run_room
 
-    cdef Header read(self, Py_ssize_t position) noexcept:
+    def __dealloc__(self):
+        free(self.run)
+
+    cdef Header read(self, Py_ssize_t position) noexcept nogil:
         """The next header, if its message is complete and within the limits."""
         cdef Header header = read_plain(self.base + position, self.end)
         cdef Py_ssize_t head_size
@@ -375,32 +391,54 @@ cdef class Scan:
             self.missing = head_size + header.payload_size
         return header
 
-    cdef int hash(self, Header *headers, Py_ssize_t count, unsigned char *raw) except -1:
+    cdef int hash(self, Header *headers, Py_ssize_t count, unsigned char *raw) except -1 nogil:
         cdef Py_ssize_t i
         if count == 2 and headers[0].checksum_size and headers[1].checksum_size:
             return write_two(
-                self.view, self.base, headers[0].end - self.base, headers[0].payload_size,
-                headers[1].end - self.base, headers[1].payload_size, raw,
+                headers[0].end, headers[0].payload_size, headers[1].end, headers[1].payload_size, raw
             )
         for i in range(count):
             if headers[i].checksum_size:
-                write_sha1(self.view, self.base, headers[i].end - self.base, headers[i].payload_size, raw + i * SHA1_BYTES)
+                write_sha1(headers[i].end, headers[i].payload_size, raw + i * SHA1_BYTES)
         return 0
 
-    cdef Py_ssize_t add(self, Header *header) except -1:
+    cdef Py_ssize_t read_all(self, Py_ssize_t position, Py_ssize_t most) except -1 nogil:
+        """Up to `most` messages; the position after the last one. Two messages at a time: a wrong checksum costs at
+        most one hash more than its own."""
+        cdef unsigned char raw[2 * SHA1_BYTES]
+        cdef Header headers[2]
+        cdef Py_ssize_t read, added, after
+        while True:
+            read, after = 0, position
+            while read < 2 and self.count + read < most:
+                headers[read] = self.read(after)
+                if headers[read].end == NULL:
+                    break
+                after = headers[read].end - self.base + headers[read].payload_size
+                read += 1
+            self.hash(headers, read, raw)
+            added = 0
+            while added < read and (
+                not headers[added].checksum_size or fits(raw + added * SHA1_BYTES, headers[added].checksum)
+            ):
+                position = self.add(&headers[added])
+                added += 1
+            if added < read:
+                self.missing = 0  # a message before it is read first
+            if added < 2:
+                return position
+
+    cdef Py_ssize_t add(self, Header *header) except -1 nogil:
         """The position after the message."""
         cdef Py_ssize_t start = header.end - self.base
         cdef char *digest
         if self.count == self.room:
-            self.grow()
-        if self.topic == NULL or header.topic_size != self.topic_size or memcmp(header.topic, self.topic, self.topic_size):
-            if self.count:
-                self.run_ends.append(self.count)
-            self.topic, self.topic_size = header.topic, header.topic_size
-            self.topics.append(PyBytes_FromStringAndSize(<const char *> header.topic, header.topic_size))
+            with gil:
+                self.set_room(2 * self.room)
+        self.extend_run(header)
         self.starts.data.as_longlongs[self.count] = start
         self.ends.data.as_longlongs[self.count] = start + header.payload_size
-        digest = PyByteArray_AS_STRING(self.digests) + self.count * SHA1_DIGITS
+        digest = self.digit + self.count * SHA1_DIGITS
         if header.checksum_size:
             memcpy(digest, header.checksum, SHA1_DIGITS)
         else:
@@ -408,65 +446,65 @@ cdef class Scan:
         self.count += 1
         return start + header.payload_size
 
-    cdef int grow(self) except -1:
-        self.room *= 2
-        return self.set_room(self.room)
+    cdef int extend_run(self, Header *header) except -1 nogil:
+        """A run is messages of one topic."""
+        cdef Run *run = &self.run[self.runs - 1] if self.runs else NULL
+        if run == NULL or header.topic_size != run.size or memcmp(header.topic, run.topic, run.size):
+            if self.runs == self.run_room:
+                self.run_room = 2 * self.run_room + 16
+                run = <Run *> realloc(self.run, self.run_room * sizeof(Run))
+                if run == NULL:
+                    with gil:
+                        raise MemoryError()
+                self.run = run
+            run = &self.run[self.runs]
+            run.topic, run.size = header.topic, header.topic_size
+            self.runs += 1
+        run.end = self.count + 1
+        return 0
 
     cdef int set_room(self, Py_ssize_t room) except -1:
+        self.room = room
         resize(self.starts, room)
         resize(self.ends, room)
-        return PyByteArray_Resize(self.digests, room * SHA1_DIGITS)
+        PyByteArray_Resize(self.digests, room * SHA1_DIGITS)
+        self.digit = PyByteArray_AS_STRING(self.digests)
+        return 0
+
+    cdef tuple result(self, Py_ssize_t position):
+        cdef Py_ssize_t i
+        cdef list topics = [
+            PyBytes_FromStringAndSize(<const char *> self.run[i].topic, self.run[i].size) for i in range(self.runs)
+        ]
+        cdef list run_ends = [self.run[i].end for i in range(self.runs)]
+        self.set_room(self.count)
+        return topics, run_ends, self.starts, self.ends, self.digests, position, self.missing
 
 
-def messages(block, Py_ssize_t position, Py_ssize_t most, Py_ssize_t topic_limit, Py_ssize_t payload_limit,
-             Py_ssize_t header_limit, bint unchecked):
-    cdef const unsigned char[::1] bytes_of = block
-    cdef unsigned char raw[2 * SHA1_BYTES]
-    cdef Header headers[2]
-    cdef Py_ssize_t read, added, after
+def messages(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t most, Py_ssize_t topic_limit,
+             Py_ssize_t payload_limit, Py_ssize_t header_limit, bint unchecked):
     cdef Scan scan = Scan.__new__(Scan)
 
-    scan.base = &bytes_of[0] if bytes_of.shape[0] else NULL
-    scan.end = scan.base + bytes_of.shape[0]
-    scan.view = memoryview(block)
+    scan.base = &block[0] if block.shape[0] else NULL
+    scan.end = scan.base + block.shape[0]
     scan.topic_limit, scan.payload_limit, scan.header_limit = topic_limit, payload_limit, header_limit
     scan.unchecked = unchecked
-    scan.room = (bytes_of.shape[0] - position) // 128 + 8
-    scan.starts, scan.ends = clone(QUADS, scan.room, False), clone(QUADS, scan.room, False)
-    scan.digests = PyByteArray_FromStringAndSize(NULL, scan.room * SHA1_DIGITS)
-    scan.topics, scan.run_ends = [], []
-
-    while True:  # two messages at a time; a wrong checksum costs at most one hash more than its own
-        read, after = 0, position
-        while read < 2 and scan.count + read < most:
-            headers[read] = scan.read(after)
-            if headers[read].end == NULL:
-                break
-            after = headers[read].end - scan.base + headers[read].payload_size
-            read += 1
-        scan.hash(headers, read, raw)
-        added = 0
-        while added < read and (
-            not headers[added].checksum_size or fits(raw + added * SHA1_BYTES, headers[added].checksum)
-        ):
-            position = scan.add(&headers[added])
-            added += 1
-        if added < read:
-            scan.missing = 0  # a message before it is read first
-        if added < 2:
-            break
-    if scan.count:
-        scan.run_ends.append(scan.count)
-    scan.set_room(scan.count)
-    return scan.topics, scan.run_ends, scan.starts, scan.ends, scan.digests, position, scan.missing
+    scan.starts, scan.ends, scan.digests = clone(QUADS, 0, False), clone(QUADS, 0, False), bytearray()
+    scan.set_room((block.shape[0] - position) // 128 + 8)
+    if block.shape[0] - position > LARGE_BYTES:
+        with nogil:
+            position = scan.read_all(position, most)
+    else:
+        position = scan.read_all(position, most)
+    return scan.result(position)
 
 
-cdef char *put(char *to, const char *text, Py_ssize_t size) noexcept:
+cdef char *put(char *to, const char *text, Py_ssize_t size) noexcept nogil:
     memcpy(to, text, size)
     return to + size
 
 
-cdef char *put_number(char *to, unsigned long long number) noexcept:
+cdef char *put_number(char *to, unsigned long long number) noexcept nogil:
     cdef char digits[NUMBER_DIGITS]
     cdef Py_ssize_t at = NUMBER_DIGITS
     while True:
@@ -561,10 +599,36 @@ cdef class Columns:
         return 0
 
 
+cdef char *write_frames(
+    char *to, const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends,
+    const unsigned char[::1] digests, Pieces pieces, long long offset, const long long[::1] times,
+) noexcept nogil:
+    cdef Py_ssize_t i, k, size
+    cdef Piece *piece
+    for i in range(pieces.count):
+        piece = &pieces.piece[i]
+        for k in range(piece.start, piece.stop):
+            to = put_head(to, piece, piece.sequence + (k - piece.start))
+            if offset >= 0:
+                to = put(to, b', "offset": ', 12)
+                to = put_number(to, offset + k)
+                to = put(to, b', "time": ', 10)
+                to = put_number(to, times[k])
+            size = ends[k] - starts[k]
+            to = put(to, b', "payload_size": ', 18)
+            to = put_number(to, size)
+            to = put(to, b', "checksum": "', 15)
+            to = put(to, <const char *> &digests[SHA1_DIGITS * k], SHA1_DIGITS)
+            to = put(to, b'"}', 2)
+            if size:
+                to = put(to, <const char *> &block[starts[k]], size)
+    return to
+
+
 def frames(const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends,
            const unsigned char[::1] digests, list topics, list run_ends, list sequences, const long long[::1] edges,
            quote, long long offset=-1, const long long[::1] times=QUADS):
-    cdef Py_ssize_t i, k, size, runs, room = 0
+    cdef Py_ssize_t i, k, runs, room = 0
     cdef Py_ssize_t position_room = 2 * NUMBER_DIGITS + 22 if offset >= 0 else 0
     cdef Pieces pieces = Pieces()
     cdef Columns columns = Columns()
@@ -593,28 +657,16 @@ def frames(const unsigned char[::1] block, const long long[::1] starts, const lo
             room += ends[k] - starts[k]
     out = PyByteArray_FromStringAndSize(NULL, room)
     begin = to = PyByteArray_AS_STRING(out)
-    for i in range(pieces.count):
-        piece = &pieces.piece[i]
-        for k in range(piece.start, piece.stop):
-            to = put_head(to, piece, piece.sequence + (k - piece.start))
-            if offset >= 0:
-                to = put(to, b', "offset": ', 12)
-                to = put_number(to, offset + k)
-                to = put(to, b', "time": ', 10)
-                to = put_number(to, times[k])
-            size = ends[k] - starts[k]
-            to = put(to, b', "payload_size": ', 18)
-            to = put_number(to, size)
-            to = put(to, b', "checksum": "', 15)
-            to = put(to, <const char *> &digests[SHA1_DIGITS * k], SHA1_DIGITS)
-            to = put(to, b'"}', 2)
-            if size:
-                to = put(to, <const char *> &block[starts[k]], size)
+    if room > LARGE_BYTES:
+        with nogil:
+            to = write_frames(to, block, starts, ends, digests, pieces, offset, times)
+    else:
+        to = write_frames(to, block, starts, ends, digests, pieces, offset, times)
     PyByteArray_Resize(out, to - begin)
     return out
 
 
-cdef char *put_head(char *to, Piece *piece, unsigned long long sequence) noexcept:
+cdef char *put_head(char *to, Piece *piece, unsigned long long sequence) noexcept nogil:
     to = put(to, b'{"topic": ', 10)
     if piece.quoted:
         to = put(to, piece.topic, piece.size)

@@ -53,7 +53,9 @@ OPENING = b'{"checksum": "'
 BLANK = b"0" * 32
 ENVELOPE_BYTES = 4096
 """Above the size of a schema and of the metadata of a batch, without the header."""
-
+LARGE_BYTES = 4 * 1024 * 1024
+"""Larger groups, mostly committed batches, are not copied to read them."""
+IN_THIS_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 UNCLEAN = "unclean stop"
 RESTORED = "restored from a backup"
@@ -240,8 +242,16 @@ def read_header(data: memoryview, position: int, seed: int) -> GroupHeader:
 
 
 def read_batch(data: memoryview, position: int, header: GroupHeader, layout: Layout) -> pa.RecordBatch:
-    """The rows of a group whose header was verified."""
-    return pa.ipc.read_record_batch(pa.py_buffer(data[position : position + header.size]), layout.schema)
+    """The rows of a group whose header was verified.
+
+    pyarrow unpacks a single message in threads of its own. To wait for them takes several times as long as to unpack
+    the message in this thread, as a stream, which needs a copy of it behind the schema.
+    """
+    group = data[position : position + header.size]
+    if header.size > LARGE_BYTES:
+        return pa.ipc.read_record_batch(pa.py_buffer(group), layout.schema)
+    stream = pa.py_buffer(b"".join((layout.head, group)))
+    return pa.ipc.open_stream(stream, options=IN_THIS_THREAD).read_next_batch()
 
 
 def _parse_header(metadata: bytes) -> tuple[GroupHeader, int]:
