@@ -244,8 +244,8 @@ def read_header(data: memoryview, position: int, seed: int) -> GroupHeader:
 def read_batch(data: memoryview, position: int, header: GroupHeader, layout: Layout) -> pa.RecordBatch:
     """The rows of a group whose header was verified.
 
-    pyarrow unpacks a single message in threads of its own. To wait for them takes several times as long as to unpack
-    the message in this thread, as a stream, which needs a copy of it behind the schema.
+    pyarrow unpacks a single message in threads of its own. To wait for them takes several times as long as to
+    unpack the message in this thread, as a stream, which needs a copy of it behind the schema.
     """
     group = data[position : position + header.size]
     if header.size > LARGE_BYTES:
