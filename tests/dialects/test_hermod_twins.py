@@ -17,6 +17,8 @@ from polycast.dialects.hermod.scan import (
     frames_in_python,
     messages,
     messages_in_python,
+    scattered_frames,
+    scattered_frames_in_python,
 )
 from polycast.model import Burst, Format
 
@@ -73,6 +75,8 @@ def test_frames(messages: list[tuple[str, bytes]], data: st.DataObject) -> None:
     times = array("q", data.draw(st.lists(st.integers(0, 2**62), min_size=len(messages), max_size=len(messages))))
     placed = (*arguments, data.draw(st.sampled_from([0, 9, 2**62])), times)
     assert frames(*placed) == frames_in_python(*placed)
+    assert scattered_frames(*arguments) == scattered_frames_in_python(*arguments)
+    assert b"".join(scattered_frames(*placed)) == frames(*placed)
 
 
 def quote(topic: bytes) -> bytes:

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 from polycast.dialects.hermod.scan import Messages, Quote
-from polycast.model import Block
+from polycast.model import Block, Buffer
 
 def messages(
     block: Block,
@@ -26,3 +26,16 @@ def frames(
     offset: int = ...,
     times: Sequence[int] = ...,
 ) -> Block: ...
+def scattered_frames(
+    block: Block,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    digests: Block,
+    topics: list[bytes],
+    run_ends: list[int],
+    sequences: list[int],
+    edges: Sequence[int],
+    quote: Quote,
+    offset: int = ...,
+    times: Sequence[int] = ...,
+) -> list[Buffer]: ...

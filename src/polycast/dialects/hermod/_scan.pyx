@@ -599,49 +599,20 @@ cdef class Columns:
         return 0
 
 
-cdef char *write_frames(
-    char *to, const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends,
-    const unsigned char[::1] digests, Pieces pieces, long long offset, const long long[::1] times,
-) noexcept nogil:
-    cdef Py_ssize_t i, k, size
-    cdef Piece *piece
-    for i in range(pieces.count):
-        piece = &pieces.piece[i]
-        for k in range(piece.start, piece.stop):
-            to = put_head(to, piece, piece.sequence + (k - piece.start))
-            if offset >= 0:
-                to = put(to, b', "offset": ', 12)
-                to = put_number(to, offset + k)
-                to = put(to, b', "time": ', 10)
-                to = put_number(to, times[k])
-            size = ends[k] - starts[k]
-            to = put(to, b', "payload_size": ', 18)
-            to = put_number(to, size)
-            to = put(to, b', "checksum": "', 15)
-            to = put(to, <const char *> &digests[SHA1_DIGITS * k], SHA1_DIGITS)
-            to = put(to, b'"}', 2)
-            if size:
-                to = put(to, <const char *> &block[starts[k]], size)
-    return to
-
-
-def frames(const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends,
-           const unsigned char[::1] digests, list topics, list run_ends, list sequences, const long long[::1] edges,
-           quote, long long offset=-1, const long long[::1] times=QUADS):
-    cdef Py_ssize_t i, k, runs, room = 0
-    cdef Py_ssize_t position_room = 2 * NUMBER_DIGITS + 22 if offset >= 0 else 0
+cdef Pieces to_pieces(
+    const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends,
+    const unsigned char[::1] digests, list topics, list run_ends, list sequences, const long long[::1] edges,
+    quote, long long offset, const long long[::1] times,
+):
+    """The pieces of slices that were checked: afterwards, they are written without the GIL."""
+    cdef Py_ssize_t i, runs = len(run_ends)
     cdef Pieces pieces = Pieces()
     cdef Columns columns = Columns()
-    cdef Piece *piece
-    cdef bytearray out
-    cdef char *to
-    cdef char *begin
 
     if offset >= 0 and times.shape[0] != starts.shape[0]:
         raise ValueError("each message has a time")
     if digests.shape[0] != SHA1_DIGITS * starts.shape[0]:
         raise ValueError("a sha1 has 40 digits")
-    runs = len(run_ends)
     if not len(topics) == runs == len(sequences) or (runs and run_ends[runs - 1] != starts.shape[0]):
         raise ValueError(f"runs that do not fit {starts.shape[0]:,} messages")
     columns.topics, columns.run_ends, columns.sequences = topics, run_ends, sequences
@@ -650,20 +621,110 @@ def frames(const unsigned char[::1] block, const long long[::1] starts, const lo
             raise ValueError(f"a slice from {edges[i]:,} to {edges[i + 1]:,} of {starts.shape[0]:,} messages")
         check_payloads(block.shape[0], starts, ends, edges[i], edges[i + 1])
         pieces.add_slice(columns, edges[i], edges[i + 1], quote)
+    return pieces
+
+
+cdef Py_ssize_t room_of(Pieces pieces, const long long[::1] starts, const long long[::1] ends, bint offsets,
+                        bint payloads) noexcept:
+    """At least the bytes of all frames, or of all heads."""
+    cdef Py_ssize_t i, k, room = 0, position_room = 2 * NUMBER_DIGITS + 22 if offsets else 0
+    cdef Piece *piece
     for i in range(pieces.count):
         piece = &pieces.piece[i]
         room += (piece.stop - piece.start) * (piece.size + 2 * NUMBER_DIGITS + SHA1_DIGITS + 64 + position_room)
+        if payloads:
+            for k in range(piece.start, piece.stop):
+                room += ends[k] - starts[k]
+    return room
+
+
+cdef struct Source:
+    const unsigned char *block
+    const long long *starts
+    const long long *ends
+    const unsigned char *digests
+    const long long *times
+    long long offset  # of the first message; negative: the headers have no offsets
+
+
+cdef char *write_header(char *to, Source *source, Piece *piece, Py_ssize_t k) noexcept nogil:
+    to = put_head(to, piece, piece.sequence + (k - piece.start))
+    if source.offset >= 0:
+        to = put(to, b', "offset": ', 12)
+        to = put_number(to, source.offset + k)
+        to = put(to, b', "time": ', 10)
+        to = put_number(to, source.times[k])
+    to = put(to, b', "payload_size": ', 18)
+    to = put_number(to, source.ends[k] - source.starts[k])
+    to = put(to, b', "checksum": "', 15)
+    to = put(to, <const char *> source.digests + SHA1_DIGITS * k, SHA1_DIGITS)
+    return put(to, b'"}', 2)
+
+
+cdef char *write_frames(char *to, Source *source, Pieces pieces) noexcept nogil:
+    cdef Py_ssize_t i, k
+    cdef Piece *piece
+    for i in range(pieces.count):
+        piece = &pieces.piece[i]
         for k in range(piece.start, piece.stop):
-            room += ends[k] - starts[k]
-    out = PyByteArray_FromStringAndSize(NULL, room)
-    begin = to = PyByteArray_AS_STRING(out)
+            to = write_header(to, source, piece, k)
+            to = put(to, <const char *> source.block + source.starts[k], source.ends[k] - source.starts[k])
+    return to
+
+
+cdef Source to_source(const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends,
+                      const unsigned char[::1] digests, long long offset, const long long[::1] times) noexcept:
+    cdef Source source
+    source.block = &block[0] if block.shape[0] else NULL
+    source.starts = &starts[0] if starts.shape[0] else NULL
+    source.ends = &ends[0] if ends.shape[0] else NULL
+    source.digests = &digests[0] if digests.shape[0] else NULL
+    source.times = &times[0] if times.shape[0] else NULL
+    source.offset = offset
+    return source
+
+
+def frames(const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends,
+           const unsigned char[::1] digests, list topics, list run_ends, list sequences, const long long[::1] edges,
+           quote, long long offset=-1, const long long[::1] times=QUADS):
+    cdef Pieces pieces = to_pieces(block, starts, ends, digests, topics, run_ends, sequences, edges, quote, offset, times)
+    cdef Py_ssize_t room = room_of(pieces, starts, ends, offset >= 0, True)
+    cdef bytearray out = PyByteArray_FromStringAndSize(NULL, room)
+    cdef char *begin = PyByteArray_AS_STRING(out)
+    cdef char *to
+    cdef Source source = to_source(block, starts, ends, digests, offset, times)
+
     if room > LARGE_BYTES:
         with nogil:
-            to = write_frames(to, block, starts, ends, digests, pieces, offset, times)
+            to = write_frames(begin, &source, pieces)
     else:
-        to = write_frames(to, block, starts, ends, digests, pieces, offset, times)
+        to = write_frames(begin, &source, pieces)
     PyByteArray_Resize(out, to - begin)
     return out
+
+
+def scattered_frames(block, const long long[::1] starts, const long long[::1] ends, const unsigned char[::1] digests,
+                     list topics, list run_ends, list sequences, const long long[::1] edges, quote,
+                     long long offset=-1, const long long[::1] times=QUADS):
+    cdef const unsigned char[::1] bytes_of = block
+    cdef Pieces pieces = to_pieces(bytes_of, starts, ends, digests, topics, run_ends, sequences, edges, quote, offset, times)
+    cdef bytearray out = PyByteArray_FromStringAndSize(NULL, room_of(pieces, starts, ends, offset >= 0, False))
+    cdef char *begin = PyByteArray_AS_STRING(out)
+    cdef char *to = begin
+    cdef char *header
+    cdef Source source = to_source(bytes_of, starts, ends, digests, offset, times)
+    cdef Piece *piece
+    cdef Py_ssize_t i, k
+    cdef object headers = memoryview(out), payloads = memoryview(block)
+    cdef list found = []
+
+    for i in range(pieces.count):
+        piece = &pieces.piece[i]
+        for k in range(piece.start, piece.stop):
+            header, to = to, write_header(to, &source, piece, k)
+            found.append(headers[header - begin:to - begin])
+            found.append(payloads[starts[k]:ends[k]])
+    return found
 
 
 cdef char *put_head(char *to, Piece *piece, unsigned long long sequence) noexcept nogil:

@@ -23,14 +23,17 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from polycast.dialects.failure_codes import code_of
-from polycast.dialects.hermod.scan import Quote, digests, each_frame, frames
+from polycast.dialects.framing import SHARE_TO_PIN
+from polycast.dialects.hermod.scan import Quote, digests, each_frame, frames, scattered_frames
 from polycast.model import Block, Body, Burst, Encoded, Encoder, Slices
-from polycast.model.burst import edges_of
+from polycast.model.burst import count_messages, edges_of
 
 NAME = "hermod"
 OK = b'{"status": "OK"}\n'
 MISSED = 410
 """The code of a notice about missing messages."""
+SCATTERED_BYTES = 8 * 1024
+"""Payloads of at least this size, in the mean, are not copied."""
 
 
 def to_ok(count: int) -> bytes:
@@ -109,8 +112,22 @@ class HermodEncoder(Encoder):
         self._offsets = offsets
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
-        block = frames(*_columns(burst, slices), *_positions(burst, self._offsets))
+        columns = (*_columns(burst, slices), *_positions(burst, self._offsets))
+        if _is_large(burst, slices):
+            blocks = scattered_frames(*columns)
+            return Encoded(blocks, sum(map(len, blocks)))
+        block = frames(*columns)
         return Encoded([block], len(block))
+
+
+def _is_large(burst: Burst, slices: Slices) -> bool:
+    """Whether to send payloads from where they are takes less time than to copy them.
+
+    A payload that waits to be sent keeps its whole block in memory: most of the block must be sent."""
+    if burst.span_bytes() < SCATTERED_BYTES * len(burst):
+        return False
+    size = sum([burst.ends[stop - 1] - burst.starts[start] for start, stop in slices])
+    return size >= SCATTERED_BYTES * count_messages(slices) and size * SHARE_TO_PIN >= len(burst.block)
 
 
 def to_array(column: Sequence[int]) -> array[int]:

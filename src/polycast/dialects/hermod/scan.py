@@ -19,8 +19,10 @@ from binascii import hexlify
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha1
+from itertools import chain
+from typing import Any
 
-from polycast.model import Block
+from polycast.model import Block, Buffer
 from polycast.model.burst import DIGITS
 
 Messages = tuple[list[bytes], list[int], Sequence[int], Sequence[int], Block, int, int]
@@ -42,7 +44,7 @@ TOKENS = (
     rb"\}",
 )
 PLAIN = re.compile(rb"[ \t\r\n]*+".join(TOKENS))
-FRAME = b'{"topic": %b, "sequence": %d%b, "payload_size": %d, "checksum": "%b"}%b'
+HEADER = b'{"topic": %b, "sequence": %d%b, "payload_size": %d, "checksum": "%b"}'
 POSITION = b', "offset": %d, "time": %d'
 NO_OFFSET = -1
 
@@ -98,7 +100,7 @@ def digests_in_python(block: Block, starts: Sequence[int], ends: Sequence[int]) 
     return b"".join([sha1_of(view[start:end]) for start, end in zip(starts, ends, strict=True)])
 
 
-def each_frame(
+def each_header(
     block: Block,
     starts: Sequence[int],
     ends: Sequence[int],
@@ -110,8 +112,8 @@ def each_frame(
     quote: Quote,
     offset: int = NO_OFFSET,
     times: Sequence[int] = (),
-) -> Iterator[bytes]:
-    """The frames of the slices with these edges.
+) -> Iterator[tuple[int, bytes]]:
+    """The messages of the slices with these edges, each with its header.
 
     With the offset of the first message of the burst, the headers have offsets and times.
     """
@@ -120,32 +122,36 @@ def each_frame(
         run = bisect_right(run_ends, start)
         for i in range(start, stop):
             run += i == run_ends[run]
-            yield FRAME % (
-                quote(topics[run]),
-                sequences[run] + i - begins[run],
-                POSITION % (offset + i, times[i]) if offset != NO_OFFSET else b"",
-                ends[i] - starts[i],
-                digests[DIGITS * i : DIGITS * (i + 1)],
-                block[starts[i] : ends[i]],
+            yield (
+                i,
+                HEADER
+                % (
+                    quote(topics[run]),
+                    sequences[run] + i - begins[run],
+                    POSITION % (offset + i, times[i]) if offset != NO_OFFSET else b"",
+                    ends[i] - starts[i],
+                    digests[DIGITS * i : DIGITS * (i + 1)],
+                ),
             )
 
 
-def frames_in_python(
-    block: Block,
-    starts: Sequence[int],
-    ends: Sequence[int],
-    digests: Block,
-    topics: list[bytes],
-    run_ends: list[int],
-    sequences: list[int],
-    edges: Sequence[int],
-    quote: Quote,
-    offset: int = NO_OFFSET,
-    times: Sequence[int] = (),
-) -> Block:
-    return b"".join(
-        each_frame(block, starts, ends, digests, topics, run_ends, sequences, edges, quote, offset, times)
-    )
+def each_frame(block: Block, starts: Sequence[int], ends: Sequence[int], *more: Any) -> Iterator[bytes]:
+    """Headers with payloads. The arguments are those of `each_header`."""
+    for i, header in each_header(block, starts, ends, *more):
+        yield header + block[starts[i] : ends[i]]
+
+
+def frames_in_python(block: Block, starts: Sequence[int], ends: Sequence[int], *more: Any) -> Block:
+    return b"".join(each_frame(block, starts, ends, *more))
+
+
+def scattered_frames_in_python(
+    block: Block, starts: Sequence[int], ends: Sequence[int], *more: Any
+) -> list[Buffer]:
+    """Headers and payloads in turn; the payloads are not copied."""
+    view = memoryview(block)
+    pairs = [(header, view[starts[i] : ends[i]]) for i, header in each_header(block, starts, ends, *more)]
+    return list(chain.from_iterable(pairs))
 
 
 try:
@@ -153,6 +159,8 @@ try:
 except ImportError:
     COMPILED = False
     digests, frames, messages = digests_in_python, frames_in_python, messages_in_python
+    scattered_frames = scattered_frames_in_python
 else:
     COMPILED = True
     digests, frames, messages = _scan.digests, _scan.frames, _scan.messages
+    scattered_frames = _scan.scattered_frames

@@ -12,6 +12,9 @@ from polycast.model.burst import Burst, count_messages
 from polycast.routing import Audience, Router, Subscriber
 from polycast.server.io.connection import Connection
 
+SCATTERED_MEMBERS = 4
+"""For more subscribers, blocks are joined once: each call to send takes time for each block."""
+
 
 class SilentEncoder(Encoder):
     """The encoder of a subscription that is served from the log: its live messages come from there as well."""
@@ -71,6 +74,8 @@ class Outbox:
                 if encoder is SILENT or (len(members) == 1 and _is_spilled(members[0])):
                     continue
                 blocks, size, lossy = encoder.encode(burst, slices)
+                if len(blocks) > 1 and len(members) > SCATTERED_MEMBERS:
+                    blocks = [b"".join(blocks)]
                 for member in members:
                     if member is not skip and member.owner is not None:
                         connection: Connection = member.owner
