@@ -35,6 +35,7 @@ cdef enum:
     BLOCK_LIMIT = 4 * 1024 * 1024
     LEAST_MATCH = 4
     MOST_DISTANCE = 65535
+    LOWEST = 1 << 4 | 7 - 4 | 8 << 16  # one literal, a match of 7 bytes, its distance of 8 bytes
     LAST_LITERALS = 5  # at the end of a block
     LAST_MATCH = 12  # a match begins no later than this before the end
     MEMORY_LIMIT = 16 * 1024 * 1024
@@ -159,6 +160,20 @@ cdef class Repeats:
             self.out = put_length(self.out, count - LEAST_MATCH - 15)
         self.anchor = at + count
 
+    cdef inline bint count_lowest(self, Py_ssize_t at, Py_ssize_t count) noexcept nogil:
+        """So many numbers from `at` on, of which only the lowest byte differs from the number before: `repeat` for each
+        of them writes a token, that byte and the distance. False: they are not between two matches."""
+        cdef unsigned int low = <unsigned char> self.plain[at], word
+        cdef Py_ssize_t i
+        if self.anchor != at or at + count * NUMBER_BYTES > self.size - LAST_MATCH:
+            return False
+        for i in range(count):
+            word = LOWEST | (low + <unsigned int> i) << 8
+            memcpy(self.out + i * sizeof(word), &word, sizeof(word))
+        self.out += count * sizeof(word)
+        self.anchor = at + count * NUMBER_BYTES
+        return True
+
     cdef void end(self) noexcept nogil:
         """The frame, or the bytes as they are if the frame would not be smaller."""
         cdef unsigned int size
@@ -234,11 +249,16 @@ cdef class Numbers(Column):
 
     cdef void pack_counting(self, Py_ssize_t at, long long first, Py_ssize_t count) noexcept nogil:
         """From one number to the next, the lowest byte changes, or the lowest two; more change too seldom to matter."""
-        cdef Py_ssize_t k, changed
-        for k in range(1, count):
+        cdef Py_ssize_t k = 1, changed, many
+        while k < count:
             changed = 1 if (first + k) & 0xFF else 2
+            many = min(count - k, 256 - ((first + k) & 0xFF))
+            if changed == 1 and self.repeats.count_lowest(at + k * NUMBER_BYTES, many):
+                k += many
+                continue
             if (first + k) & 0xFFFF:
                 self.repeats.repeat(at + k * NUMBER_BYTES + changed, NUMBER_BYTES, NUMBER_BYTES - changed)
+            k += 1
 
 
 cdef class Values(Column):
