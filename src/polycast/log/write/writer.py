@@ -136,14 +136,18 @@ class Writer:
     # -- in the thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        running = True
-        while running:
-            entries, running = self._take()
-            for group in _to_groups(entries):
-                self._write(group)
-            if not self._queue:
-                self._settle()
+        while self._write_next():
+            pass
         self._end_segment()
+
+    def _write_next(self) -> bool:
+        """Whether more may follow. While nothing does, no variable keeps a written group in memory."""
+        entries, running = self._take()
+        for group in _to_groups(entries):
+            self._write(group)
+        if not self._queue:
+            self._settle()
+        return running
 
     def _take(self) -> tuple[list[Entry], bool]:
         """The next entries, and whether more may follow."""
@@ -180,7 +184,7 @@ class Writer:
             raise OSError(errno.EIO, self.failed)
         self._reserve()
         first = entries[0].first
-        self._segment = self._segment_for(first)
+        self._provide_segment(first)
         ids = [
             BatchEntry(entry.batch.batch_id, entry.first, entry.messages, entry.batch.owner, entry.micros)
             for entry in entries
@@ -278,7 +282,7 @@ class Writer:
 
     # -- segments ----------------------------------------------------------------------------------------
 
-    def _segment_for(self, first: int) -> HotSegment:
+    def _provide_segment(self, first: int) -> None:
         if self._segment and self._is_full():
             self._end_segment()
         if self._segment is None:
@@ -286,10 +290,10 @@ class Writer:
             if self.failed:
                 raise OSError(errno.EIO, self.failed)
             path = self._folder / file_name(first, HOT)
-            self._segment = HotSegment.create(path, self._layout, self._disk)
-            self._end = self._segment.end
+            segment = HotSegment.create(path, self._layout, self._disk)
+            self._end = segment.end  # before other threads see the segment
+            self._segment = segment
             self._segment_began = time.monotonic()
-        return self._segment
 
     def _is_full(self) -> bool:
         age, limit = time.monotonic() - self._segment_began, self._settings.segment_seconds
