@@ -262,7 +262,9 @@ class HotReader:
         try:
             return self._memory.read(size, self.position)
         except OSError as error:
-            raise self._damage(LogDamageError(str(error))) from error
+            if error.errno == errno.ENOMEM:
+                raise
+            raise self._damage(LogDamageError(error.strerror or str(error))) from error
 
     def _map(self, size: int) -> memoryview:
         skip = self.position % mmap.ALLOCATIONGRANULARITY

@@ -6,6 +6,7 @@ To read a large file once through new memory and new pages of the cache takes se
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 from pathlib import Path
@@ -15,8 +16,8 @@ PAGE_BYTES = mmap.PAGESIZE
 
 class ReadMemory:
     def __init__(self, path: Path) -> None:
-        self._fd = _open(path)
         self._memory = mmap.mmap(-1, PAGE_BYTES)
+        self._fd = _open(path)
 
     def read(self, size: int, position: int) -> memoryview:
         """Up to so many bytes from there on. Valid until the next call."""
@@ -25,8 +26,17 @@ class ReadMemory:
         if room > len(self._memory):
             self._memory = mmap.mmap(-1, room)
         view = memoryview(self._memory)[:room]
-        done = os.preadv(self._fd, [view], position - skip)
+        done = self._read_into(view, position - skip)
         return view[skip : max(skip, min(done, skip + size))]
+
+    def _read_into(self, view: memoryview, position: int) -> int:
+        try:
+            return os.preadv(self._fd, [view], position)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, 0)  # without O_DIRECT: the file system has larger pages
+        return os.preadv(self._fd, [view], position)
 
     def close(self) -> None:
         os.close(self._fd)
