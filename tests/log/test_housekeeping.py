@@ -85,6 +85,9 @@ def test_sealing_and_snapshots_wait_for_the_end_of_a_surge(tmp_path: Path, setti
     path = rig.builder.segment(5)
     os.utime(path, (0, time.time() - SURGE_SECONDS))
     assert round_after(0.9) == [".parquet", "5.parquet", "10.parquet"]
+    path = rig.builder.segment(5)
+    os.utime(path, (0, time.time() + 2 * SURGE_SECONDS))  # the clock was set back
+    assert round_after(0.9) == [".parquet", "5.parquet", "10.parquet", "15.parquet"]
 
 
 def test_sealing_goes_on_when_a_surge_ends(

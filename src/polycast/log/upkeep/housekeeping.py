@@ -169,7 +169,9 @@ class Housekeeping:
                 self._try("inventory", self._take_stock)
 
     def _summarize(self) -> None:
-        self._summarized = self._snapshot(self._waits)
+        """Without a wait while space is short: segments are then removed even if they are not summarized."""
+        short = bool(self._retention.free_space.warning)
+        self._summarized = self._snapshot(lambda segment: not short and self._waits(segment))
 
     def _retain(self, closed: int) -> None:
         self._try("retention", lambda: self._retention.apply(closed, time.time(), self._summarized))
