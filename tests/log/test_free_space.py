@@ -214,6 +214,18 @@ def test_snapshots_do_not_wait_while_space_is_short(tmp_path: Path, volume: Volu
     assert rig.names()[0] == "5.arrows"
 
 
+def test_space_is_freed_between_two_snapshots(
+    rig: HousekeepingRig, volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segments behind the last snapshot stay."""
+    rig.summarized = 25
+    rig.housekeeping.round()
+    monkeypatch.setattr(rig.housekeeping, "_retained_at", -1e9)
+    volume.others = 19 * PAGE
+    rig.housekeeping._waits_for_snapshot(segments(volume.folder)[5])
+    assert rig.names()[0] == "25.arrows"
+
+
 def test_auto_is_a_limited_share_of_the_disk(tmp_path: Path) -> None:
     assert keep_free_bytes("auto", 10 * GIB) == GIB
     assert keep_free_bytes("auto", 1000 * GIB) == 2 * GIB

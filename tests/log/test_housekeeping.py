@@ -314,6 +314,14 @@ def test_the_thread_has_low_priority(running: HousekeepingRig) -> None:
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == 0
 
 
+def test_stop_interrupts_snapshots(rig: HousekeepingRig) -> None:
+    """After a surge there may be gigabytes to read."""
+    rig.builder.segment(5)
+    rig.housekeeping.stop()
+    rig.housekeeping.round()
+    assert rig.waited == [True]
+
+
 def test_stop_interrupts_sealing(tmp_path: Path, settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a share of one percent the pauses are long; a stop interrupts them."""
     monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
