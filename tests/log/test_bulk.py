@@ -119,6 +119,15 @@ def test_a_bulk_batch_is_not_in_memory(tmp_path: Path) -> None:
         assert rig.log.tail_first == 103
 
 
+def test_a_written_bulk_batch_does_not_stay_in_memory(tmp_path: Path) -> None:
+    """Even if no other message follows."""
+    with open_rig(tmp_path) as rig:
+        before = pa.total_allocated_bytes()
+        put(rig, large(3000, 1000))
+        assert not rig.wait_durable().reason
+        wait_for(lambda: pa.total_allocated_bytes() - before < 1_000_000, "the memory of the batch")
+
+
 def test_single_messages_in_memory_count_with_their_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from polycast.log.files.disk import Disk
 from polycast.log.files.folder import Segment, segment_size, segments
 from polycast.log.settings import LogSettings, keep_free_bytes
 from polycast.log.upkeep.free_space import UNFREED_SECONDS
+from polycast.log.upkeep.surge import SURGE_BYTES
 from polycast.server import load
 from polycast.text import parse_size, size_text
 
@@ -195,6 +196,34 @@ def test_space_is_freed_while_a_segment_is_sealed(
     rig.closed = 20
     rig.housekeeping._pause(0.0, Segment(10, tmp_path))
     assert rig.names() == ["10.arrows", "15.arrows"]
+
+
+def test_snapshots_do_not_wait_while_space_is_short(tmp_path: Path, volume: Volume) -> None:
+    """A segment that is removed for space takes its batch ids along, unless a snapshot has them."""
+    settings = LogSettings(seal=False, keep_free=str(6 * PAGE), segment_bytes=PAGE)
+    rig = HousekeepingRig(tmp_path, settings, volume, written=lambda: SURGE_BYTES)
+    for _ in range(10):
+        rig.builder.segment(5)
+    volume.others = 5 * PAGE
+    for waits in (True, False):
+        rig.waited.clear()
+        rig.housekeeping._surge._bytes = 0
+        rig.housekeeping._surge._at -= 0.9
+        rig.housekeeping.round()
+        assert rig.waited == [waits]
+    assert rig.names()[0] == "5.arrows"
+
+
+def test_space_is_freed_between_two_snapshots(
+    rig: HousekeepingRig, volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segments behind the last snapshot stay."""
+    rig.summarized = 25
+    rig.housekeeping.round()
+    monkeypatch.setattr(rig.housekeeping, "_retained_at", -1e9)
+    volume.others = 19 * PAGE
+    rig.housekeeping._waits_for_snapshot(segments(volume.folder)[5])
+    assert rig.names()[0] == "25.arrows"
 
 
 def test_auto_is_a_limited_share_of_the_disk(tmp_path: Path) -> None:

@@ -85,6 +85,9 @@ def test_sealing_and_snapshots_wait_for_the_end_of_a_surge(tmp_path: Path, setti
     path = rig.builder.segment(5)
     os.utime(path, (0, time.time() - SURGE_SECONDS))
     assert round_after(0.9) == [".parquet", "5.parquet", "10.parquet"]
+    path = rig.builder.segment(5)
+    os.utime(path, (0, time.time() + 2 * SURGE_SECONDS))  # the clock was set back
+    assert round_after(0.9) == [".parquet", "5.parquet", "10.parquet", "15.parquet"]
 
 
 def test_sealing_goes_on_when_a_surge_ends(
@@ -309,6 +312,14 @@ def test_the_thread_has_low_priority(running: HousekeepingRig) -> None:
     assert thread.native_id
     assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == 10
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == 0
+
+
+def test_stop_interrupts_snapshots(rig: HousekeepingRig) -> None:
+    """After a surge there may be gigabytes to read."""
+    rig.builder.segment(5)
+    rig.housekeeping.stop()
+    rig.housekeeping.round()
+    assert rig.waited == [True]
 
 
 def test_stop_interrupts_sealing(tmp_path: Path, settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:

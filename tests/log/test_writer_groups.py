@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from polycast.log.files.disk import Disk
 from polycast.log.files.format import BatchEntry, GroupHeader
 from polycast.log.files.hot import HotReader
 from polycast.log.times import to_micros
+from polycast.log.write.writer import Writer
 
 
 class SlowDisk(Disk):
@@ -171,6 +174,26 @@ def test_a_segment_ends_on_request(tmp_path: Path) -> None:
         rig.log.writer.roll()  # there is none
         rig.fill(1)
         assert firsts(rig.folder) == [0, 2]
+
+
+def test_a_new_segment_never_has_the_size_of_the_last_one(tmp_path: Path) -> None:
+    """Retention, in another thread, would remove a segment too many."""
+    sizes: list[int] = []
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        if frame.f_code is not Writer._provide_segment.__code__:
+            return None
+        sizes.append(opened.log.writer.open_bytes)
+        return trace
+
+    threading.settrace(trace)
+    try:
+        with open_rig(tmp_path, segment_bytes=65_536) as opened:
+            opened.fill(2, size=70_000)
+    finally:
+        threading.settrace(None)
+    ended = sizes.index(0, sizes.index(max(sizes)))
+    assert max(sizes[ended:]) < 4096
 
 
 def test_the_next_segment_waits_until_the_last_one_is_durable(tmp_path: Path, disk: SlowDisk) -> None:

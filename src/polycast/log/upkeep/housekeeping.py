@@ -169,7 +169,17 @@ class Housekeeping:
                 self._try("inventory", self._take_stock)
 
     def _summarize(self) -> None:
-        self._summarized = self._snapshot(self._waits)
+        self._summarized = self._snapshot(self._waits_for_snapshot)
+
+    def _waits_for_snapshot(self, segment: Segment) -> bool:
+        """Not while space is short: segments are then removed even if they are not summarized.
+
+        After a surge many snapshots are missing: disk space is freed between two of them."""
+        if self._stopped.is_set():
+            return True
+        if self._summarized is not None:
+            self._retain_if_due(segment)
+        return not self._retention.free_space.warning and self._waits(segment)
 
     def _retain(self, closed: int) -> None:
         self._try("retention", lambda: self._retention.apply(closed, time.time(), self._summarized))
@@ -275,15 +285,16 @@ class Housekeeping:
             segment.path.unlink()  # empty
 
     def _pause(self, seconds: float, sealing: Segment) -> None:
-        """Frees disk space while a segment is sealed; that segment and later ones stay."""
+        """Frees disk space while a segment is sealed."""
         self._stopped.wait(seconds)
         self._retain_if_due(sealing)
         while self._waits(sealing) and not self._stopped.wait(RATE_SECONDS):
             self._retain_if_due(sealing)
 
-    def _retain_if_due(self, sealing: Segment) -> None:
+    def _retain_if_due(self, busy: Segment) -> None:
+        """That segment and later ones stay."""
         if time.monotonic() - self._retained_at >= ROUND_SECONDS:
-            self._retain(min(sealing.first, self._closed()))
+            self._retain(min(busy.first, self._closed()))
 
     # -- requests to seal --------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class Appender:
     def _run(self) -> None:
         while group := self._groups.get():
             self._results.put(self.append(group))
+            del group  # its memory is free before the next one comes
 
 
 def _append(group: UnwrittenGroup) -> str:

@@ -40,8 +40,8 @@ LARGE_BYTES = 512 * 1024
 """To pass such a group to another thread takes less time than to write it."""
 
 
-class Unsettled(NamedTuple):
-    """The last group, and what the next one follows if it cannot be written."""
+class LastGroup(NamedTuple):
+    """Its result is not known yet. The checksum and the gap are what the next group follows if it is lost."""
 
     group: EncodedGroup
     durable: Durable
@@ -64,7 +64,7 @@ class Writer:
         self._segment: HotSegment | None = None
         self._end = 0
         """The position of the next group in the segment, if the last one is written."""
-        self._unsettled: Unsettled | None = None
+        self._last: LastGroup | None = None
         self._next = self._written_next = state.next
         self._segment_began = 0.0
         self.last_error = ""
@@ -136,14 +136,18 @@ class Writer:
     # -- in the thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        running = True
-        while running:
-            entries, running = self._take()
-            for group in _to_groups(entries):
-                self._write(group)
-            if not self._queue:
-                self._settle()
+        while self._write_next():
+            pass
         self._end_segment()
+
+    def _write_next(self) -> bool:
+        """Whether more may follow. While nothing does, no variable keeps a written group in memory."""
+        entries, running = self._take()
+        for group in _to_groups(entries):
+            self._write(group)
+        if not self._queue:
+            self._finish_last()
+        return running
 
     def _take(self) -> tuple[list[Entry], bool]:
         """The next entries, and whether more may follow."""
@@ -162,7 +166,7 @@ class Writer:
         reason = ""
         try:
             group = self._encode(entries)
-            if not self._settle():
+            if not self._finish_last():
                 group = self._encode(entries)  # it follows another group now
         except OSError as error:
             reason = f"{error.strerror or error}"
@@ -170,7 +174,7 @@ class Writer:
             log.exception("a group could not be encoded")
             reason = type(error).__name__
         if reason:
-            self._settle()
+            self._finish_last()
             self._lose(durable, reason)
         else:
             self._append(group, durable)
@@ -180,7 +184,7 @@ class Writer:
             raise OSError(errno.EIO, self.failed)
         self._reserve()
         first = entries[0].first
-        self._segment = self._segment_for(first)
+        self._provide_segment(first)
         ids = [
             BatchEntry(entry.batch.batch_id, entry.first, entry.messages, entry.batch.owner, entry.micros)
             for entry in entries
@@ -196,28 +200,28 @@ class Writer:
     def _append(self, group: EncodedGroup, durable: Durable) -> None:
         """A large group by another thread, meanwhile: the other packer is free for the next one."""
         assert self._segment
-        self._unsettled = Unsettled(group, durable, self.checksum, self.gap)
+        self._last = LastGroup(group, durable, self.checksum, self.gap)
         self.checksum, self.gap = group.checksum, None
         self._end += group.size
         unwritten = UnwrittenGroup(self._segment, group.pieces, durable)
         if group.size < LARGE_BYTES:
-            self._settle(self._appender.append(unwritten))
+            self._finish_last(self._appender.append(unwritten))
         else:
             self._appender.put(unwritten)
             self._packers.reverse()
 
-    def _settle(self, reason: str | None = None) -> bool:
+    def _finish_last(self, reason: str | None = None) -> bool:
         """Whether the last group is written: waits for it, unless its result is known."""
-        unsettled, self._unsettled = self._unsettled, None
-        if unsettled is None:
+        last, self._last = self._last, None
+        if last is None:
             return True
         reason = self._appender.result() if reason is None else reason
         if not reason:
-            self._count(unsettled.group, unsettled.durable)
+            self._count(last.group, last.durable)
             return True
-        self.checksum, self.gap = unsettled.checksum, unsettled.gap
-        self._end -= unsettled.group.size
-        self._note_loss(unsettled.durable, reason)
+        self.checksum, self.gap = last.checksum, last.gap
+        self._end -= last.group.size
+        self._note_loss(last.durable, reason)
         return False
 
     def _count(self, group: EncodedGroup, durable: Durable) -> None:
@@ -278,7 +282,7 @@ class Writer:
 
     # -- segments ----------------------------------------------------------------------------------------
 
-    def _segment_for(self, first: int) -> HotSegment:
+    def _provide_segment(self, first: int) -> None:
         if self._segment and self._is_full():
             self._end_segment()
         if self._segment is None:
@@ -286,17 +290,17 @@ class Writer:
             if self.failed:
                 raise OSError(errno.EIO, self.failed)
             path = self._folder / file_name(first, HOT)
-            self._segment = HotSegment.create(path, self._layout, self._disk)
-            self._end = self._segment.end
+            segment = HotSegment.create(path, self._layout, self._disk)
+            self._end = segment.end  # before other threads see the segment
+            self._segment = segment
             self._segment_began = time.monotonic()
-        return self._segment
 
     def _is_full(self) -> bool:
         age, limit = time.monotonic() - self._segment_began, self._settings.segment_seconds
         return self._end >= self._settings.segment_bytes or bool(limit and age >= limit)
 
     def _end_segment(self) -> None:
-        self._settle()
+        self._finish_last()
         if self._segment:
             self._closing = threading.Event()
             self.syncer.put(FullSegment(self._segment, self._written_next, self._closing))
