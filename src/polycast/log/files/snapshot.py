@@ -132,6 +132,10 @@ def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> N
         disk.replace(folder / file_name(snapshot.offset, suffix), b"".join([layout.head, *message.pieces]))
 
 
+def has_snapshot(folder: Path, offset: int) -> bool:
+    return (folder / file_name(offset, TOPICS)).exists()
+
+
 def read_snapshot(folder: Path, offset: int) -> Snapshot | None:
     """None if it is missing or damaged."""
     try:
