@@ -40,8 +40,10 @@ class SnapshotWriter:
         return self._current.offset
 
     def _fill(self, seed: int, waits: Callable[[Segment], bool]) -> bool:
-        """Whether no segment from before the start waits for its snapshot, which a stop in a surge left out. A search
-        by sequence would have to read such a segment, and could not tell what retention has removed before it."""
+        """Snapshots that a stop in a surge left out. False: some wait.
+
+        Without them, a search by sequence has to read segments, and cannot tell what retention has removed.
+        """
         before: Snapshot | None = None
         for full, following in pairwise(segments(self._folder)):
             if following.first >= self._start:
