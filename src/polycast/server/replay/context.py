@@ -12,7 +12,9 @@ from polycast.log.read.work import Work, once
 from polycast.model import Encoder, Pattern
 from polycast.routing import Audience, Router, Topics
 from polycast.server.io.connection import Connection
+from polycast.server.replay.pauses import Pauses
 from polycast.server.replay.reader_pool import ReaderPool
+from polycast.server.replay.rows_budget import RowsBudget
 
 T = TypeVar("T")
 
@@ -24,6 +26,8 @@ class ReplayContext:
         self._router = router
         self.log = log
         self.readers = readers
+        self.rows_budget = RowsBudget()
+        self.pauses = Pauses()
         self.first = log.next
         """The first offset of this run of the broker."""
         self.stopped = False

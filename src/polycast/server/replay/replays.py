@@ -133,10 +133,14 @@ class Replays:
     def leave(self, connection: Connection) -> None:
         """The connection closes: its reads are cancelled."""
         self.readers.cancel(connection)
+        self.context.rows_budget.leave(connection)
+        self.context.pauses.end(connection)
 
     async def stop(self) -> None:
         """Waits for all replays: a thread may be reading for one of them."""
         self.context.stopped = True
+        self.context.rows_budget.stop()
+        self.context.pauses.end_all()
         self.readers.fail_requests()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.readers.stop()
