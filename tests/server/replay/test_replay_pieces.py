@@ -67,6 +67,7 @@ class Recorded(LastMessageReplay):
             stopped=False,
             in_thread=call,
             readers=readers,
+            index=SimpleNamespace(position=lambda offset: None),
             rows_budget=RowsBudget(),
             pauses=Pauses(),
             queue_share=lambda: self.share,

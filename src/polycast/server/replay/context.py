@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from polycast.log.files.format import Gap
 from polycast.log.log import Log
+from polycast.log.read.segment_index import SegmentIndex
 from polycast.log.read.work import Work, once
 from polycast.model import Encoder, Pattern
 from polycast.routing import Audience, Router, Topics
@@ -26,6 +27,7 @@ class ReplayContext:
         self._router = router
         self.log = log
         self.readers = readers
+        self.index = SegmentIndex(log.folder)
         self.rows_budget = RowsBudget()
         self.pauses = Pauses()
         self.first = log.next
