@@ -168,6 +168,7 @@ class Core:
         self.subscriptions.replays = replays
         self.dispatcher.on_open = replays.context.note_link
         self.dispatcher.on_close.append(replays.leave)
+        self.budget.on_caught_up = replays.context.pauses.end
         self.dispatcher.handlers |= dict.fromkeys((Stage, Commit, Abort), commits.handle)
 
         for listener in (self.publisher.release, acks.release, self._flush):

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from log.log_builder import LogBuilder
+from log.log_builder import LogBuilder, flip
+from polycast.log.files.hot import GroupPosition
+from polycast.log.read.segment_index import SegmentIndex
 from polycast.log.read.work import Work, finish
 from polycast.server.replay.read_ahead import ROWS, ReadAhead, ReadRows
 
@@ -36,6 +38,10 @@ class Threads:
         return reading.result()
 
 
+def anywhere(offset: int) -> None:
+    """No position is known."""
+
+
 def offsets(found: ReadRows) -> tuple[int, int]:
     assert found.batch
     column = found.batch["offset"]
@@ -45,7 +51,7 @@ def offsets(found: ReadRows) -> tuple[int, int]:
 def test_rows_are_read_once_and_in_order(tmp_path: Path) -> None:
     LogBuilder(tmp_path).segment(2 * ROWS + 10, topics=["a"])
     threads = Threads()
-    rows = ReadAhead(tmp_path, threads.start)
+    rows = ReadAhead(tmp_path, threads.start, anywhere)
 
     async def run() -> None:
         found = await threads.read(rows, 5, 3 * ROWS)
@@ -63,7 +69,7 @@ def test_rows_that_are_no_longer_next_are_read_again(tmp_path: Path) -> None:
     """Memory has served the subscriber meanwhile, or the subscriber took less than was read."""
     LogBuilder(tmp_path).segment(ROWS + 100, topics=["a"])
     threads = Threads()
-    rows = ReadAhead(tmp_path, threads.start)
+    rows = ReadAhead(tmp_path, threads.start, anywhere)
 
     async def run() -> None:
         rows.begin(0, ROWS)
@@ -79,7 +85,7 @@ def test_rows_that_are_no_longer_next_are_read_again(tmp_path: Path) -> None:
 def test_a_failed_read_does_not_fail_what_does_not_need_it(tmp_path: Path) -> None:
     LogBuilder(tmp_path).segment(100, topics=["a"])
     threads = Threads()
-    rows = ReadAhead(tmp_path, threads.start)
+    rows = ReadAhead(tmp_path, threads.start, anywhere)
 
     async def run() -> None:
         rows.begin(0, 50)
@@ -97,7 +103,7 @@ def test_a_failed_read_does_not_fail_what_does_not_need_it(tmp_path: Path) -> No
 def test_the_end_of_the_log(tmp_path: Path) -> None:
     LogBuilder(tmp_path).segment(10, topics=["a"])
     threads = Threads()
-    rows = ReadAhead(tmp_path, threads.start)
+    rows = ReadAhead(tmp_path, threads.start, anywhere)
     assert asyncio.run(threads.read(rows, 10, 15)) == (None, [], 15)
 
 
@@ -106,7 +112,7 @@ def test_a_read_ahead_without_rows_is_made_again(tmp_path: Path) -> None:
     builder = LogBuilder(tmp_path)
     builder.segment(10)
     threads = Threads()
-    rows = ReadAhead(tmp_path, threads.start)
+    rows = ReadAhead(tmp_path, threads.start, anywhere)
 
     async def run() -> None:
         await threads.read(rows, 0, 10)
@@ -120,3 +126,29 @@ def test_a_read_ahead_without_rows_is_made_again(tmp_path: Path) -> None:
         await rows.close()
 
     asyncio.run(run())
+
+
+def test_groups_before_the_first_row_are_not_read_again(tmp_path: Path) -> None:
+    """A slow replay opens the file anew for each piece."""
+    builder = LogBuilder(tmp_path)
+    path = builder.segment(10, 10, 10)
+    flip(path, builder.positions[0] + 100)
+    index, threads, searches = SegmentIndex(tmp_path), Threads(), []
+
+    def find(offset: int) -> GroupPosition | None:
+        searches.append(offset)
+        return index.position(offset)
+
+    rows = ReadAhead(tmp_path, threads.start, find)
+
+    async def run() -> None:
+        found = await threads.read(rows, 12, 14)
+        assert offsets(found) == (12, 14)
+        assert not found.skipped
+        assert offsets(await threads.read(rows, 14, 16)) == (14, 16)
+        assert offsets(await threads.read(rows, 25, 30)) == (25, 30)
+        await rows.close()
+
+    asyncio.run(run())
+    index.close()
+    assert searches == [12, 25]

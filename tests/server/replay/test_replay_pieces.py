@@ -17,8 +17,10 @@ from polycast.log.read.seek import rows_at
 from polycast.log.read.work import Work, finish
 from polycast.model import Burst, Format
 from polycast.server.replay import start_replay
+from polycast.server.replay.pauses import Pauses
 from polycast.server.replay.read_ahead import ROWS
 from polycast.server.replay.replay import AHEAD_BYTES, LEAST_AHEAD_BYTES
+from polycast.server.replay.rows_budget import FIRST_BYTES, TURN_SECONDS, RowsBudget
 from polycast.server.replay.start_replay import LastMessageReplay
 
 
@@ -32,6 +34,11 @@ def read(connection: Any, work: Work[Any]) -> asyncio.Future[Any]:
     return future
 
 
+class StubConnection:
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__ |= parts
+
+
 class Recorded(LastMessageReplay):
     queued = 0
     share = 100 * AHEAD_BYTES
@@ -39,8 +46,12 @@ class Recorded(LastMessageReplay):
     def __init__(self, folder: Path | None = None, next_offset: int = 0) -> None:
         listener = SimpleNamespace(queue_bytes=100 * AHEAD_BYTES, role=SimpleNamespace(echo=True))
         subscriber = SimpleNamespace(link=False, committed=False)
-        connection: Any = SimpleNamespace(
-            listener=listener, subscriber=subscriber, closing=False, queued=lambda: self.queued
+        connection: Any = StubConnection(
+            listener=listener,
+            subscriber=subscriber,
+            guard=SimpleNamespace(identity=""),
+            closing=False,
+            queued=lambda: self.queued,
         )
         log = SimpleNamespace(
             folder=folder,
@@ -52,7 +63,14 @@ class Recorded(LastMessageReplay):
         )
         readers = SimpleNamespace(read=read)
         context: Any = SimpleNamespace(
-            log=log, stopped=False, in_thread=call, readers=readers, queue_share=lambda: self.share
+            log=log,
+            stopped=False,
+            in_thread=call,
+            readers=readers,
+            index=SimpleNamespace(position=lambda offset: None),
+            rows_budget=RowsBudget(),
+            pauses=Pauses(),
+            queue_share=lambda: self.share,
         )
         super().__init__(context, connection)
         self.sizes: list[int] = []
@@ -169,7 +187,7 @@ def test_nor_the_last_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     async def stall() -> None:
         following = asyncio.create_task(replay._push_old(list(range(10))))
-        while len(begun) < 2:
+        while not replay.sizes or replay.rows_budget.held:
             replay.queued = 2 * AHEAD_BYTES if replay.sizes else 0
             await asyncio.sleep(0.001)
         replay.queued = 0
@@ -177,5 +195,68 @@ def test_nor_the_last_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(start_replay, "rows_at", begin)
     asyncio.run(asyncio.wait_for(stall(), GUARD_SECONDS))
+    assert len(begun) == 2
     assert begun[1] == list(range(10))[-len(begun[1]) :]
     assert sum(replay.sizes) == 5 * AHEAD_BYTES
+
+
+def test_rows_are_given_back_after_a_turn_if_others_wait_for_the_memory(tmp_path: Path) -> None:
+    LogBuilder(tmp_path).segment(3 * ROWS, topics=["a"])
+    replay, other = Recorded(tmp_path, 3 * ROWS), Recorded(tmp_path, 3 * ROWS)
+    now = [0.0]
+    budget = replay.rows_budget = other.rows_budget = RowsBudget(FIRST_BYTES, lambda: now[0])
+    replay.offset = other.offset = 0
+
+    async def test() -> None:
+        await replay._push_from_disk()
+        assert budget.held
+        waiting = asyncio.create_task(other._push_from_disk())
+        while not budget.is_contended:
+            await asyncio.sleep(0)
+        await replay._push_from_disk()
+        assert replay._rows._reader
+        assert not replay._rows._ahead
+        now[0] = TURN_SECONDS
+        await replay._push_from_disk()
+        assert not replay._rows._reader
+        assert replay.offset == 3 * ROWS
+        await waiting
+        assert other.offset == ROWS
+        await other._give_back()
+        assert not budget.held
+
+    asyncio.run(asyncio.wait_for(test(), GUARD_SECONDS))
+
+
+def test_last_messages_wait_for_the_memory_and_give_it_back(tmp_path: Path) -> None:
+    LogBuilder(tmp_path).segment(5, 5, topics=["a"], payload=bytes(AHEAD_BYTES // 2))
+    replay, other = Recorded(tmp_path, 10), Recorded(tmp_path, 10)
+    budget = replay.rows_budget = other.rows_budget = RowsBudget(FIRST_BYTES)
+
+    async def test() -> None:
+        await budget.acquire(other)
+        pushing = asyncio.create_task(replay._push_old(list(range(10))))
+        while not budget.is_contended:
+            await asyncio.sleep(0)
+        assert not replay.sizes
+        budget.release(other)
+        await pushing
+        assert sum(replay.sizes) == 5 * AHEAD_BYTES
+        assert not budget.held
+
+    asyncio.run(asyncio.wait_for(test(), GUARD_SECONDS))
+
+
+def test_a_closed_connection_waits_for_nothing(tmp_path: Path) -> None:
+    LogBuilder(tmp_path).segment(ROWS, topics=["a"])
+    replay = Recorded(tmp_path, ROWS)
+    replay.offset = 0
+
+    async def test() -> None:
+        replay.connection.closing = True  # type: ignore[misc]
+        await replay._push_from_disk()
+        assert not replay._rows._reader
+        assert not replay.sizes
+        await replay._give_back()
+
+    asyncio.run(asyncio.wait_for(test(), GUARD_SECONDS))

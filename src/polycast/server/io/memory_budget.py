@@ -34,6 +34,7 @@ class MemoryBudget:
         """Whether the log's backlog exceeds this share of its limit."""
         self.staged: Callable[[], int] = lambda: 0
         """The bytes of all staged rows."""
+        self.on_caught_up: Callable[[BudgetMember], None] = lambda member: None
         self._behind: set[BudgetMember] = set()
         self._paused: set[BudgetMember] = set()
         self._held: Counter[BudgetMember] = Counter()
@@ -68,6 +69,7 @@ class MemoryBudget:
 
     def caught_up(self, member: BudgetMember) -> None:
         self._behind.discard(member)
+        self.on_caught_up(member)
 
     def forget(self, member: BudgetMember) -> None:
         self._behind.discard(member)

@@ -8,11 +8,14 @@ from typing import Any, TypeVar
 
 from polycast.log.files.format import Gap
 from polycast.log.log import Log
+from polycast.log.read.segment_index import SegmentIndex
 from polycast.log.read.work import Work, once
 from polycast.model import Encoder, Pattern
 from polycast.routing import Audience, Router, Topics
 from polycast.server.io.connection import Connection
+from polycast.server.replay.pauses import Pauses
 from polycast.server.replay.reader_pool import ReaderPool
+from polycast.server.replay.rows_budget import RowsBudget
 
 T = TypeVar("T")
 
@@ -24,6 +27,9 @@ class ReplayContext:
         self._router = router
         self.log = log
         self.readers = readers
+        self.index = SegmentIndex(log.folder)
+        self.rows_budget = RowsBudget()
+        self.pauses = Pauses()
         self.first = log.next
         """The first offset of this run of the broker."""
         self.stopped = False

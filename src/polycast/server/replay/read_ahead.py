@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from polycast.log.files.format import Gap
+from polycast.log.files.hot import GroupPosition
 from polycast.log.read.reader import Reader
 from polycast.log.read.work import Work, once
 
@@ -30,13 +31,16 @@ class ReadRows(NamedTuple):
 
 
 Start = Callable[[Work[ReadRows]], "asyncio.Future[ReadRows]"]
+FindPosition = Callable[[int], GroupPosition | None]
+"""Where to begin to read a hot segment. To find an offset without it, all groups before are read and verified."""
 
 
 class ReadAhead:
-    def __init__(self, folder: Path, start: Start) -> None:
+    def __init__(self, folder: Path, start: Start, find_position: FindPosition) -> None:
         """`start` runs work in a thread."""
         self._folder = folder
         self._start = start
+        self._find_position = find_position
         self._reader: Reader | None = None
         self._ahead: tuple[int, asyncio.Future[ReadRows]] | None = None
         """The read in progress, or done and not used, and its first offset."""
@@ -45,10 +49,15 @@ class ReadAhead:
         """The rows from this offset on. Rows that were not read ahead end before the offset `stop`."""
         found = await self._take() if self._ahead and self._ahead[0] == offset else None
         if found is None or found.batch is None:  # there may be rows by now, or a reason why there are none
-            await self.close()
+            if found or not self._is_next(offset):
+                await self.close()
             self.begin(offset, stop)
             found = await self._take()
         return found
+
+    def _is_next(self, offset: int) -> bool:
+        """Whether the reader continues there; it may have the rows already."""
+        return self._reader is not None and self._ahead is None and self._reader.offset == offset
 
     async def _take(self) -> ReadRows:
         assert self._ahead
@@ -57,9 +66,10 @@ class ReadAhead:
 
     def begin(self, offset: int, stop: int) -> None:
         """Starts the next read."""
+        find_position: FindPosition | None = None
         if self._reader is None:
-            self._reader = Reader(self._folder, offset)
-        self._ahead = offset, self._start(once(_read, self._reader, offset, stop))
+            self._reader, find_position = Reader(self._folder, offset), self._find_position
+        self._ahead = offset, self._start(once(_read, self._reader, offset, stop, find_position))
 
     async def close(self) -> None:
         """Drops what was read ahead. The next read opens the file again."""
@@ -71,8 +81,8 @@ class ReadAhead:
             reader.close()
 
 
-def _read(reader: Reader, offset: int, stop: int) -> ReadRows:
-    reader.seek(offset)
+def _read(reader: Reader, offset: int, stop: int, find_position: FindPosition | None) -> ReadRows:
+    reader.seek(offset, find_position(offset) if find_position else None)
     batch = reader.read(stop, ROWS)
     if batch is None:
         reader.finish(stop)

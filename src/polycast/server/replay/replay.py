@@ -36,8 +36,12 @@ AHEAD_SHARE = 4
 `limits.total_queue_bytes`: the rest is for live messages."""
 LEAST_AHEAD_BYTES = 16 * 1024
 SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.05
+LONGEST_PAUSE, PAUSE_SHARE = 5.0, 0.1
+"""A replay that has waited long for its connection looks again after this part of that time. It is woken when the
+connection has sent all but a little."""
 PATIENCE_SECONDS = 0.25
-"""After this time without progress, the messages that were read are dropped from memory and read again later."""
+"""After this time without progress, the messages that were read are dropped from memory and read again later. The
+time is shorter while other replays wait for that memory (see `rows_budget`)."""
 
 
 class Replay:
@@ -52,7 +56,8 @@ class Replay:
         self.offset = -1
         self._brisk = True
         """Whether the subscriber has received in time what was queued for it."""
-        self._rows = ReadAhead(self.log.folder, partial(context.readers.read, connection))
+        self._rows = ReadAhead(self.log.folder, partial(context.readers.read, connection), context.index.position)
+        self.rows_budget = context.rows_budget
 
     @property
     def piece_bytes(self) -> int:
@@ -82,7 +87,7 @@ class Replay:
             self.offset = await self.find_start()
             while not self.is_over():
                 if self.offset >= self.log.tail_first:
-                    await self._rows.close()  # the messages are in memory, and the wait may be long
+                    await self._give_back()  # the messages are in memory, and the wait may be long
                     await self.wait_for_room()
                     if not self.is_over() and self.offset >= self.log.tail_first and self._push_tail():
                         self.go_live()
@@ -90,7 +95,7 @@ class Replay:
                 else:
                     await self._push_from_disk()
         finally:
-            await self._rows.close()
+            await self._give_back()
 
     async def until_durable(self, offset: int) -> None:
         """Waits until all messages before this offset are durable or lost."""
@@ -105,33 +110,55 @@ class Replay:
         wait, waited = SHORTEST_WAIT, 0.0
         await asyncio.sleep(0)
         while not self.is_over() and self.connection.queued() > self.piece_bytes:
-            if waited > patience:
+            if waited > self.rows_budget.to_patience(self, patience):
                 return False
-            await asyncio.sleep(wait)
+            await self.context.pauses.wait(self.connection, wait)
             waited += wait
-            wait = min(2 * wait, LONGEST_WAIT)
+            wait = min(2 * wait, max(LONGEST_WAIT, PAUSE_SHARE * waited), LONGEST_PAUSE)
         return True
 
     async def _push_from_disk(self) -> None:
         self._brisk = await self.wait_for_room(PATIENCE_SECONDS)
-        if not self._brisk:
-            await self._rows.close()  # what was read and not sent can be large
+        if not self._brisk or self.log.durable_next <= self.offset:
+            await self._give_back()  # the wait may be long
             await self.wait_for_room()
         await self.until_durable(self.offset + 1)
+        await self.rows_budget.acquire(self)
+        if self.is_over():
+            return
+        batch = await self._read()
+        if batch is None:
+            return
+        self._begin_next(batch)
+        done = await self.push(batch, PATIENCE_SECONDS)
+        if done < batch.num_rows:
+            self.offset = batch["offset"][done].as_py()
+        if done < batch.num_rows or self.rows_budget.is_turn_over(self):
+            del batch
+            await self._give_back()
+
+    async def _read(self) -> pa.RecordBatch | None:
         lost = self.log.lost  # as of the end of this read
         batch, skipped, following = await self._rows.read(self.offset, self.log.durable_next)
         if batch is None and lost and lost.missed:
             skipped.append(lost)
         self._report_skipped(skipped)
         self.offset = max(self.offset, following)
-        if batch is None:
-            return
-        if self._brisk and self.offset < min(self.log.durable_next, self.log.tail_first):
+        return batch
+
+    def _begin_next(self, batch: pa.RecordBatch) -> None:
+        """Reads ahead if the subscriber is brisk, and if there is memory for the rows of two reads."""
+        size = batch.get_total_buffer_size()
+        follows = self.offset < min(self.log.durable_next, self.log.tail_first)
+        if self._brisk and follows and self.rows_budget.has_room_for(self, 2 * size):
             self._rows.begin(self.offset, self.log.durable_next)
-        done = await self.push(batch, PATIENCE_SECONDS)
-        if done < batch.num_rows:
-            self.offset = batch["offset"][done].as_py()
-            await self._rows.close()
+            size *= 2
+        self.rows_budget.resize(self, size)
+
+    async def _give_back(self) -> None:
+        """Drops what was read from memory."""
+        await self._rows.close()
+        self.rows_budget.release(self)
 
     def _report_skipped(self, skipped: list[Gap]) -> None:
         """Called before the rows behind the missing messages are sent."""

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from polycast.broker import Hub
 from polycast.log.files.format import Gap
 from polycast.log.log import Log
-from polycast.log.read.segment_index import SegmentIndex
 from polycast.model import Encoded, Encoder, Pattern, StartPosition
 from polycast.routing import Audience
 from polycast.server.dispatch.broker_events import BrokerEvents
@@ -46,7 +45,7 @@ class Replays:
         self.context.miss = self._miss
         self.context.queue_share = lambda: limits.total_queue_bytes // max(1, self.count)
         self._events = events
-        self.index = SegmentIndex(log.folder)
+        self.index = self.context.index
         self.last_offsets = LastOffsets(hub.router.topics, log.next)
         self._tasks: set[asyncio.Task[None]] = set()
         self._begun: dict[tuple[Connection, type[StartReplay]], StartReplay] = {}
@@ -133,10 +132,14 @@ class Replays:
     def leave(self, connection: Connection) -> None:
         """The connection closes: its reads are cancelled."""
         self.readers.cancel(connection)
+        self.context.rows_budget.leave(connection)
+        self.context.pauses.end(connection)
 
     async def stop(self) -> None:
         """Waits for all replays: a thread may be reading for one of them."""
         self.context.stopped = True
+        self.context.rows_budget.stop()
+        self.context.pauses.end_all()
         self.readers.fail_requests()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.readers.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from itertools import islice
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from polycast.server.io.connection import Connection
 from polycast.server.replay.context import ReplayContext
 from polycast.server.replay.interest import Interest, Interests
 from polycast.server.replay.replay import PATIENCE_SECONDS, Replay
+from polycast.server.replay.rows_budget import FIRST_BYTES
 
 TOPICS_A_TURN = 2_000
 MESSAGE_BYTES = 500
@@ -84,6 +85,17 @@ class LastMessageReplay(StartReplay):
         return self._since
 
     async def _push_old(self, offsets: list[int]) -> None:
+        while offsets and not self.is_over():
+            await self.rows_budget.acquire(self)
+            try:
+                offsets = await self._push_turn(offsets)
+            finally:
+                self.rows_budget.release(self)
+            await self.wait_for_room()
+
+    async def _push_turn(self, offsets: list[int]) -> list[int]:
+        """Reads and queues messages while the connection has room. Returns the rest: it is read again later, and
+        takes no memory until then."""
         missed: list[Gap] = []
         rows = rows_at(self.log.folder, offsets, on_skipped=missed.append)
         while not self.is_over():
@@ -91,12 +103,14 @@ class LastMessageReplay(StartReplay):
             while missed:
                 self.report(missed.pop(0))
             if batch is None:
-                return
+                return []
+            self.rows_budget.resize(self, FIRST_BYTES + batch.get_total_buffer_size())
             done = await self.push(batch, PATIENCE_SECONDS)
-            if done < batch.num_rows:  # the rest is read again later, and takes no memory until then
-                offsets = offsets[bisect_left(offsets, batch["offset"][done].as_py()) :]
-                batch, rows = None, rows_at(self.log.folder, offsets, on_skipped=missed.append)
-                await self.wait_for_room()
+            if done < batch.num_rows:
+                return offsets[bisect_left(offsets, batch["offset"][done].as_py()) :]
+            if self.rows_budget.is_turn_over(self):
+                return offsets[bisect_right(offsets, batch["offset"][-1].as_py()) :]
+        return []
 
     def _push_recent(self, offsets: list[int]) -> int:
         """Queues messages from memory, up to a piece. Returns how many of the offsets are done."""
