@@ -19,7 +19,7 @@ from polycast.cluster.permissions import PermissionRefusals
 from polycast.cluster.stream import ApiError, Stream
 from polycast.cluster.tasks import end_tasks
 from polycast.cluster.tls_client import NoTlsError, TlsClient
-from polycast.errors import StartError, UsageError
+from polycast.errors import StartError
 from polycast.server.settings import ClusterSettings, Settings
 
 log = logging.getLogger("polycast.cluster")
@@ -55,9 +55,6 @@ async def open_stream(
 async def _connect(settings: Settings) -> Client:
     wanted = settings.cluster
     servers = _to_servers(wanted)
-    for server in servers:
-        if urlsplit(server).scheme not in ("nats", "tls"):
-            raise UsageError(f"cluster.servers: {server!r} is not nats://HOST:PORT")
     errors = ConnectionErrors()
     refusals = PermissionRefusals(wanted.stream)
 
