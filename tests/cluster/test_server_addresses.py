@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from cluster.place import Place, send
+from cluster.trio import LISTEN, PATIENCE
+from kit.broker import Broker
+from kit.nats import Servers
 from kit.program import Finished, polycast_here
+from kit.replay import publish
+from kit.subscribers import send_request
 from polycast.server.settings import parse_server
 
 
@@ -36,6 +41,19 @@ def test_an_address_that_is_none(tmp_path: Path, wrong: str) -> None:
 )
 def test_an_address(text: str) -> None:
     parse_server(text)
+
+
+def test_a_password_in_one_address_is_for_all_servers(tmp_path: Path) -> None:
+    """Also for those that the servers name themselves. Characters may be percent-encoded, as in any address."""
+    users = 'authorization { user: "no:de", password: "p@ss/word" }'
+    with Servers(tmp_path / "servers", 3, more=users) as servers:
+        url = f"nats://no%3Ade:p%40ss%2Fword@127.0.0.1:{servers.ports[0]}"
+        with Broker(f"--cluster={url}", "--node=a", listen=LISTEN, data=tmp_path / "a") as node:
+            servers.kill(0)
+            with node.connect("hermod.pub") as peer:
+                peer.socket.settimeout(PATIENCE)
+                publish(peer, [("t", b"1")])
+            assert send_request(node, "polycast/cluster")["stream"]["replicas"] == ["s0", "s1", "s2"]
 
 
 def test_a_node_without_servers_does_not_become_a_single_broker(place: Place) -> None:

@@ -7,7 +7,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from nats.aio.client import Client
 from nats.errors import AuthorizationError
@@ -54,7 +54,7 @@ async def open_stream(
 
 async def _connect(settings: Settings) -> Client:
     wanted = settings.cluster
-    servers = _to_servers(wanted)
+    servers, credentials = split_credentials(_to_servers(wanted))
     errors = ConnectionErrors()
     refusals = PermissionRefusals(wanted.stream)
 
@@ -71,7 +71,7 @@ async def _connect(settings: Settings) -> Client:
             servers, name=f"polycast {wanted.node}", error_cb=note, max_reconnect_attempts=-1,
             connect_timeout=2, ping_interval=2, max_outstanding_pings=2,
             pending_size=0,  # a reconnect must not send old publications
-            **_to_options(settings),
+            **credentials | _to_options(settings),
         )
     )  # fmt: skip
     deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
@@ -108,6 +108,20 @@ def _to_servers(wanted: ClusterSettings) -> list[str]:
         return list(wanted.servers)
     host, port = to_local_address(wanted.listen)
     return [f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"]
+
+
+def split_credentials(servers: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The addresses without user and password, and the options of the client in their place: it would not use those
+    of an address for the servers that it does not know yet. Addresses with different ones stay as they are."""
+    parts = [urlsplit(server) for server in servers]
+    found = {(each.username, each.password) for each in parts}
+    user, password = found.pop()
+    if found or user is None:
+        return servers, {}
+    plain = [each._replace(netloc=each.netloc.rpartition("@")[2]).geturl() for each in parts]
+    if password is None:
+        return plain, {"token": unquote(user)}
+    return plain, {"user": unquote(user), "password": unquote(password)}
 
 
 def _to_options(settings: Settings) -> dict[str, Any]:
