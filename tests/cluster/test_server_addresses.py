@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cluster.place import Place, send
+from cluster.test_connecting import settings_for
 from cluster.trio import LISTEN, PATIENCE
 from kit.broker import Broker
+from kit.certificates import Authority
 from kit.nats import Servers
 from kit.program import Finished, polycast_here
 from kit.replay import publish
 from kit.subscribers import send_request
+from polycast.cluster import connecting
+from polycast.cluster.connecting import open_stream
+from polycast.errors import StartError
+from polycast.server.access.settings import TlsSettings
 from polycast.server.settings import parse_server
 
 
@@ -41,6 +49,51 @@ def test_an_address_that_is_none(tmp_path: Path, wrong: str) -> None:
 )
 def test_an_address(text: str) -> None:
     parse_server(text)
+
+
+@pytest.mark.parametrize("flag", ["--cluster=tls://127.0.0.1:1", "--set=cluster.tls=true"])
+def test_an_authority_that_cannot_be_used(tmp_path: Path, flag: str) -> None:
+    file = tmp_path / "ca.pem"
+    flags = ["--cluster=nats://127.0.0.1:1", flag, "--node=a", f"--set=tls.ca={file}"]
+    for check in ([], ["--check"]):
+        refused = start(tmp_path / "a", *flags, *check)
+        assert refused.code == 1, refused
+        assert f"tls.ca {file}" in refused.err
+    file.write_text("no certificate\n")
+    assert "has no PEM certificates" in start(tmp_path / "a", *flags).err
+
+
+def test_a_certificate_of_another_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "CONNECT_SECONDS", 0.5)
+    known, other = Authority(tmp_path, "known"), Authority(tmp_path, "other")
+    file = known.issue("server.pem")
+    with Servers(tmp_path / "servers", 1, more=f'tls {{ cert_file: "{file}", key_file: "{file}" }}') as servers:
+        settings = settings_for(servers.ports[0], "nats", tls=True)
+        with pytest.raises(StartError, match="has a certificate that is not valid") as raised:
+            asyncio.run(open_stream(replace(settings, tls=TlsSettings(ca=str(other.file)))))
+        assert raised.value.hint.startswith("tls.ca names the authority")
+
+
+@pytest.mark.parametrize(
+    ("greeting", "reason"), [(b"", "nothing came within"), (b"220 mail\r\n", "expecting INFO")]
+)
+def test_what_responds_is_no_server_of_nats(monkeypatch: pytest.MonkeyPatch, greeting: bytes, reason: str) -> None:
+    monkeypatch.setattr(connecting, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(connecting, "RESPONSE_SECONDS", 0.1)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        await reader.read()
+        writer.close()
+
+    async def run() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            await open_stream(settings_for(server.sockets[0].getsockname()[1], "nats"))
+
+    with pytest.raises(StartError, match=reason) as raised:
+        asyncio.run(run())
+    assert str(raised.value).startswith("no nats-server responds at 127.0.0.1")
+    assert "where it accepts clients" in raised.value.hint
 
 
 def test_a_password_in_one_address_is_for_all_servers(tmp_path: Path) -> None:

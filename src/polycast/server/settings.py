@@ -177,6 +177,10 @@ class ClusterSettings:
     def enabled(self) -> bool:
         return bool(self.servers) or self.manage
 
+    @property
+    def secure(self) -> bool:
+        return self.tls or any(server.startswith("tls:") for server in self.servers)
+
 
 @dataclass(frozen=True, slots=True)
 class StderrSettings:
