@@ -40,6 +40,19 @@ def test_replace_refuses_a_log_that_is_shorter_than_the_stream(place: Place) -> 
     assert place.table("a").equals(place.table("b"))
 
 
+def test_a_folder_without_the_log_of_a_node_is_left_as_it_is(place: Place) -> None:
+    refused = place.restore("missing")
+    assert refused.code == 1
+    assert f"{place.folder / 'missing' / 'log'} is not the log of a node" in refused.err
+    assert not (place.folder / "missing").exists()
+    with place.single("alone") as alone:
+        send(alone, "t", b"1")
+    before = {path.name: path.stat().st_mtime_ns for path in (place.folder / "alone" / "log").iterdir()}
+    assert place.restore("alone", "--yes").code == 1
+    after = {path.name: path.stat().st_mtime_ns for path in (place.folder / "alone" / "log").iterdir()}
+    assert after == before
+
+
 def test_restore_keeps_the_modes_of_files(place: Place) -> None:
     with place.node("a") as node:
         send(node, "t", b"1")
