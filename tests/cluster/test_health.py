@@ -61,6 +61,13 @@ def test_an_election_is_no_reason_and_a_longer_time_without_a_leader_is(
     assert health.totals().cluster_leaderless_seconds == 0
 
 
+def test_a_leader_without_a_majority_is_none(clock: Clock, health: ClusterHealth) -> None:
+    """Its server responds for some more seconds, and accepts nothing."""
+    clock.now += ELECTION_SECONDS + 1.0
+    health.note(to_info(8)._replace(confirmed=False))
+    assert health.reasons() == ["the stream S has no leader for 11 s: publishers wait, nothing is acknowledged"]
+
+
 def test_a_lost_connection_is_noticed_at_once(clock: Clock, health: ClusterHealth) -> None:
     health.is_connected = lambda: False
     clock.now += 1.0
