@@ -168,3 +168,11 @@ def test_a_node_without_servers_stops_cleanly(nodes: tuple[Broker, Broker], serv
     servers.kill(0)
     wait_for(lambda: "error" in send_request(nodes[0], "polycast/cluster")["stream"], "a node without servers")
     assert nodes[0].stop() == 0, nodes[0].log()
+
+
+def test_a_single_broker_is_not_a_node() -> None:
+    with Broker(listen=("http",)) as single:
+        for command in ("status", "verify", "leave"):
+            refused = polycast("cluster", command, f"--at=http://127.0.0.1:{single.ports['http']}")
+            assert refused.code == 1
+            assert "this broker is not a node of a cluster" in refused.err
