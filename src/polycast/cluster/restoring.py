@@ -15,6 +15,7 @@ from polycast.cluster.divergence import check_divergence
 from polycast.cluster.joining import open_node_log
 from polycast.cluster.peers import collect
 from polycast.cluster.stream import Agreed, ApiError, Genesis, Stream, StreamInfo
+from polycast.cluster.tail import is_replaced
 from polycast.errors import ClusterError, StartError
 from polycast.log.files.folder import log_folder
 from polycast.log.files.format import StreamPosition
@@ -85,7 +86,9 @@ async def _remove(stream: Stream, end: LogEnd, replace: bool) -> None:
     if info and not replace:
         text = f"the stream {stream.name} exists, with messages {info.first:,} to {info.last:,}"
         raise StartError(text, "--replace removes it")
-    if info and (more := find_more(info, end)):
+    at = end.position
+    replaced = info and info.id == at.stream and await is_replaced(stream, at.sequence, at.digest)
+    if info and not replaced and (more := find_more(info, end)):
         hint = "nothing was changed; run this command at the node with the highest sequence, or start the nodes"
         raise StartError(more, hint)
     try:
