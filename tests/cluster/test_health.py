@@ -61,6 +61,13 @@ def test_an_election_is_no_reason_and_a_longer_time_without_a_leader_is(
     assert health.totals().cluster_leaderless_seconds == 0
 
 
+def test_a_leader_without_a_majority_is_none(clock: Clock, health: ClusterHealth) -> None:
+    """Its server responds for some more seconds, and accepts nothing."""
+    clock.now += ELECTION_SECONDS + 1.0
+    health.note(to_info(8)._replace(confirmed=False))
+    assert health.reasons() == ["the stream S has no leader for 11 s: publishers wait, nothing is acknowledged"]
+
+
 def test_a_lost_connection_is_noticed_at_once(clock: Clock, health: ClusterHealth) -> None:
     health.is_connected = lambda: False
     clock.now += 1.0
@@ -161,3 +168,11 @@ def test_a_node_without_servers_stops_cleanly(nodes: tuple[Broker, Broker], serv
     servers.kill(0)
     wait_for(lambda: "error" in send_request(nodes[0], "polycast/cluster")["stream"], "a node without servers")
     assert nodes[0].stop() == 0, nodes[0].log()
+
+
+def test_a_single_broker_is_not_a_node() -> None:
+    with Broker(listen=("http",)) as single:
+        for command in ("status", "verify", "leave"):
+            refused = polycast("cluster", command, f"--at=http://127.0.0.1:{single.ports['http']}")
+            assert refused.code == 1
+            assert "this broker is not a node of a cluster" in refused.err

@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cluster.trio import LISTEN, NAMES, PATIENCE, read_table
 from kit.broker import Broker
 from kit.certificates import Authority
@@ -18,9 +20,11 @@ from kit.program import polycast
 from kit.replay import publish
 from kit.subscribers import send_request
 from kit.wire import wait_for
+from polycast.cluster import nats_server
 from polycast.cluster.local_server import free_ports
 from polycast.cluster.managed_server import to_plan
-from polycast.cluster.nats_server import find_program, responds, write_configuration
+from polycast.cluster.nats_server import StoreLock, find_program, responds, write_configuration
+from polycast.errors import StartError
 from polycast.log.settings import LogSettings
 from polycast.server.settings import ClusterSettings, Settings
 
@@ -99,6 +103,38 @@ def check_kill_of_a_node(folder: Path, node: Broker) -> None:
     pid = pid_of(folder, "c")
     node.kill()
     wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the end of its server", PATIENCE)
+
+
+def test_one_server_writes_to_a_store(tmp_path: Path) -> None:
+    """Another start with the same folder starts no server, and leaves the configuration as it is."""
+    listen, other = [f"--set=cluster.listen=127.0.0.1:{port}" for port in free_ports(2)]
+    data = tmp_path / "a"
+    with Broker("--set=cluster.manage=true", "--node=a", listen, listen=LISTEN, data=data) as node:
+        before = (data / "nats" / "nats.conf").read_text(), (data / "nats" / "nats.log").read_text()
+        for wanted in (listen, other):
+            flags = ["--set=cluster.manage=true", "--node=b", wanted, "--listen=simplest=tcp://127.0.0.1:0"]
+            refused = polycast("serve", f"--data={data}", *flags)
+            assert refused.code == 1
+            text = f"the nats-server in {data / 'nats'} was started by process {node.process.pid}, and runs"
+            assert text in refused.err
+        assert ((data / "nats" / "nats.conf").read_text(), (data / "nats" / "nats.log").read_text()) == before
+        send(node, "news", b"1")
+    with Broker("--set=cluster.manage=true", "--node=a", other, listen=LISTEN, data=data) as node:
+        send(node, "news", b"2")
+    assert read_table(data / "log")["payload"].to_pylist() == [b"1", b"2"]
+
+
+def test_a_store_is_locked_until_its_server_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the process that started the server was killed."""
+    monkeypatch.setattr(nats_server, "LOCK_SECONDS", 0.0)
+    lock = StoreLock(tmp_path)
+    server = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[lock.descriptor])
+    lock.release()
+    (tmp_path / "lock").write_text("0\n")
+    with pytest.raises(StartError, match="was started by"):
+        StoreLock(tmp_path)
+    server.communicate()
+    StoreLock(tmp_path).release()
 
 
 def test_the_name_of_the_cluster_of_servers(tmp_path: Path) -> None:

@@ -6,11 +6,16 @@ import json
 import os
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from nats.errors import Error as NatsError
 
 from cluster.place import Place, send, wait_level
 from kit.broker import Broker
 from kit.nats import Servers
+from kit.wire import wait_for
 
 
 def expect_stop(node: Broker, text: str) -> None:
@@ -38,6 +43,19 @@ def test_replace_refuses_a_log_that_is_shorter_than_the_stream(place: Place) -> 
         wait_level(first, 2)
     assert place.table("a")["payload"].to_pylist() == [b"1", b"2", b"3", b"4"]
     assert place.table("a").equals(place.table("b"))
+
+
+def test_a_folder_without_the_log_of_a_node_is_left_as_it_is(place: Place) -> None:
+    refused = place.restore("missing")
+    assert refused.code == 1
+    assert f"{place.folder / 'missing' / 'log'} is not the log of a node" in refused.err
+    assert not (place.folder / "missing").exists()
+    with place.single("alone") as alone:
+        send(alone, "t", b"1")
+    before = {path.name: path.stat().st_mtime_ns for path in (place.folder / "alone" / "log").iterdir()}
+    assert place.restore("alone", "--yes").code == 1
+    after = {path.name: path.stat().st_mtime_ns for path in (place.folder / "alone" / "log").iterdir()}
+    assert after == before
 
 
 def test_restore_keeps_the_modes_of_files(place: Place) -> None:
@@ -110,6 +128,52 @@ def test_a_stream_that_lost_its_tail_stops_all_nodes(tmp_path: Path) -> None:
         with place.node("a") as node:
             send(node, "t", b"3")
         assert place.table("a")["payload"].to_pylist() == [b"1", b"2", b"3"]
+
+
+def test_a_stream_that_lost_its_tail_and_grew_again_stops_all_nodes(tmp_path: Path) -> None:
+    """Before a node looks at it, it is as long as it was, with other messages."""
+    servers = Servers(tmp_path / "nats", 1)
+    store, copy = tmp_path / "nats" / "s0" / "js", tmp_path / "copy"
+    with servers:
+        place = Place(servers, tmp_path, "GROWN")
+        with place.node("a") as first, place.node("b") as second:
+            send(first, "t", b"1")
+            servers.kill(0)
+            shutil.copytree(store, copy)
+            servers.start(0)
+            servers.wait()
+            send(second, "t", b"2")
+            wait_level(first, 2)
+            servers.kill(0)
+            shutil.rmtree(store)
+            shutil.copytree(copy, store)
+            servers.start(0)
+            servers.wait()
+            for sequence in (2, 3, 4):
+                assert publish_to_stream(place)["seq"] == sequence
+            for node in (first, second):
+                expect_stop(node, "message 2 of the stream is not the one that this node has applied")
+        assert place.table("a")["payload"].to_pylist() == [b"1", b"2"]
+        assert place.table("b").equals(place.table("a"))
+        assert "message 2 of the stream is not the one" in place.refusal("a")
+        assert place.restore("a", "--yes").code == 1
+        assert place.restore("a", "--yes", "--replace").code == 0
+        with place.node("a") as first, place.node("b"):
+            send(first, "t", b"3")
+            wait_level(first, 2)
+        assert place.table("b")["payload"].to_pylist() == [b"1", b"2", b"3"]
+
+
+def publish_to_stream(place: Place) -> dict[str, Any]:
+    """As soon as the server has its streams."""
+
+    def publish() -> dict[str, Any]:
+        with suppress(NatsError):
+            found: dict[str, Any] = place.call(f"{place.stream}.log", b"of another program")
+            return found
+        return {}
+
+    return wait_for(publish, "an acknowledgement of the stream")
 
 
 def test_a_node_of_a_stream_before_the_last_is_told_to_copy(place: Place) -> None:

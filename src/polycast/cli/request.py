@@ -24,6 +24,7 @@ exit code 1."""
 EXAMPLE = """polycast request polycast/publish '{"topic": "chat", "body": "hello"}'"""
 
 CONNECT_SECONDS = 10.0
+CLUSTER = "polycast/cluster"
 
 
 def run(
@@ -54,7 +55,14 @@ def _to_failure(route: str, response: Response) -> RemoteError:
     text = response.value if response.body.format is Format.TEXT else _to_json(response.body)
     if text == "Forbidden":
         return RefusedError(f"{route}: {text}", FORBIDDEN)
-    return RemoteError(f"{route}: {text}", "no client serves that route" if text == "NotFound" else "")
+    return RemoteError(f"{route}: {text}", _to_hint(route) if text == "NotFound" else "")
+
+
+def _to_hint(route: str) -> str:
+    """Only a node has the routes of the cluster."""
+    if route == CLUSTER or route.startswith(f"{CLUSTER}/"):
+        return "this broker is not a node of a cluster; 'polycast serve --cluster' starts one"
+    return "no client serves that route"
 
 
 def _read(body: str) -> str:

@@ -61,7 +61,7 @@ def run(
     given = {
         "log.data": data,
         "log.enabled": False if no_log else None,
-        "cluster.servers": cluster.split(",") if cluster else None,
+        "cluster.servers": cluster.split(",") if cluster is not None else None,
         "cluster.node": node,
         "simplest.peers": peer or None,
         "simplest.forward": forward or None,

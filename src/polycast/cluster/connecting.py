@@ -7,7 +7,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from nats.aio.client import Client
 from nats.errors import AuthorizationError
@@ -19,12 +19,14 @@ from polycast.cluster.permissions import PermissionRefusals
 from polycast.cluster.stream import ApiError, Stream
 from polycast.cluster.tasks import end_tasks
 from polycast.cluster.tls_client import NoTlsError, TlsClient
-from polycast.errors import StartError, UsageError
+from polycast.errors import StartError
+from polycast.server.io.tls import to_dial_context
 from polycast.server.settings import ClusterSettings, Settings
 
 log = logging.getLogger("polycast.cluster")
 
 CONNECT_SECONDS = 20.0
+RESPONSE_SECONDS = 2
 RECONNECT_SECONDS = 0.25
 STARTING_SECONDS = 30.0
 """How long a start waits for the servers to elect a leader."""
@@ -54,10 +56,7 @@ async def open_stream(
 
 async def _connect(settings: Settings) -> Client:
     wanted = settings.cluster
-    servers = _to_servers(wanted)
-    for server in servers:
-        if urlsplit(server).scheme not in ("nats", "tls"):
-            raise UsageError(f"cluster.servers: {server!r} is not nats://HOST:PORT")
+    servers, credentials = split_credentials(_to_servers(wanted))
     errors = ConnectionErrors()
     refusals = PermissionRefusals(wanted.stream)
 
@@ -67,14 +66,13 @@ async def _connect(settings: Settings) -> Client:
         log.debug("%s", error)
 
     where = ", ".join(urlsplit(server).netloc.rpartition("@")[2] for server in servers)
-    secure = wanted.tls or any(urlsplit(server).scheme == "tls" for server in servers)
-    client = TlsClient() if secure else Client()
+    client = TlsClient() if wanted.secure else Client()
     connecting = asyncio.ensure_future(
         client.connect(
             servers, name=f"polycast {wanted.node}", error_cb=note, max_reconnect_attempts=-1,
-            connect_timeout=2, ping_interval=2, max_outstanding_pings=2,
+            connect_timeout=RESPONSE_SECONDS, ping_interval=2, max_outstanding_pings=2,
             pending_size=0,  # a reconnect must not send old publications
-            **_to_options(settings),
+            **credentials | _to_options(settings),
         )
     )  # fmt: skip
     deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
@@ -113,6 +111,20 @@ def _to_servers(wanted: ClusterSettings) -> list[str]:
     return [f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"]
 
 
+def split_credentials(servers: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The addresses without user and password, and the options of the client in their place: it would use
+    those of an address for that server alone. Addresses with different ones stay as they are."""
+    parts = [urlsplit(server) for server in servers]
+    found = {(each.username, each.password) for each in parts}
+    user, password = found.pop()
+    if found or user is None:
+        return servers, {}
+    plain = [each._replace(netloc=each.netloc.rpartition("@")[2]).geturl() for each in parts]
+    if password is None:
+        return plain, {"token": unquote(user)}
+    return plain, {"user": unquote(user), "password": unquote(password)}
+
+
 def _to_options(settings: Settings) -> dict[str, Any]:
     wanted = settings.cluster
     options: dict[str, Any] = {"reconnect_time_wait": RECONNECT_SECONDS}
@@ -120,8 +132,8 @@ def _to_options(settings: Settings) -> dict[str, Any]:
         options |= {"user": USER, "password": read_password(password_file(settings))}
     elif wanted.credentials:
         options |= {"user_credentials": wanted.credentials}
-    if wanted.tls:
-        options["tls"] = ssl.create_default_context(cafile=settings.tls.ca or None)
+    if wanted.secure:
+        options["tls"] = to_dial_context(settings.tls)
     return options
 
 
@@ -136,7 +148,14 @@ def _to_start_error(where: str, error: BaseException) -> StartError:
     if _is_refusal(error):
         hint = "write nats://USER:PASSWORD@HOST:PORT, or name a credentials file with cluster.credentials"
         return StartError(f"the servers at {where} refuse the credentials of this node", hint)
-    return StartError(f"no server responds at {where}: {error}", "start nats-server there, with JetStream")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        hint = "tls.ca names the authority that signed it; name the servers as their certificates do"
+        return StartError(
+            f"the server at {where} has a certificate that is not valid: {error.verify_message}", hint
+        )
+    reason = f"nothing came within {RESPONSE_SECONDS} s" if isinstance(error, TimeoutError) else str(error)
+    hint = "start nats-server there, with JetStream; HOST:PORT is where it accepts clients"
+    return StartError(f"no nats-server responds at {where}: {reason}", hint)
 
 
 def _check_version(connection: Client) -> None:

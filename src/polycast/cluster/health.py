@@ -69,7 +69,7 @@ class ClusterHealth:
 
     def note(self, info: StreamInfo) -> None:
         self._last = info.last
-        if info.leader:
+        if info.leader and info.confirmed:
             self._known_at = self._clock()
 
     def leaderless_seconds(self) -> float:

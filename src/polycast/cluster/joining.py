@@ -27,6 +27,7 @@ from polycast.cluster.copying import NoSourceError, copy_log, find_source, move_
 from polycast.cluster.machine import to_resume
 from polycast.cluster.peers import gather, respond_to
 from polycast.cluster.stream import Agreed, ApiError, Genesis, Stream, StreamInfo, check_agreed, check_replicas
+from polycast.cluster.tail import check_tail
 from polycast.errors import ClusterError, PolycastError, StartError
 from polycast.log.files.folder import log_folder, segments
 from polycast.log.files.format import StreamPosition
@@ -85,6 +86,8 @@ async def join(settings: Settings, stream: Stream) -> Joined:
     try:
         info = info or await _create_from(settings, stream, agreed, node_log)
         joined = _join_with(stream, info, node_log)
+        if node_log.position and node_log.position.stream == info.id:
+            await check_tail(stream, node_log.position.sequence, node_log.position.digest)
         joined = joined or await _join_without_parts(settings, stream, info, node_log)
     except BaseException:
         node_log.release()
@@ -211,7 +214,9 @@ def _join_seeded(node_log: Log, position: StreamPosition, info: StreamInfo) -> b
 
 def to_seeded(position: StreamPosition, stream: str) -> StreamPosition:
     """The first position in a stream that was seeded from a node at this position."""
-    return msgspec.structs.replace(position, stream=stream, sequence=0, proposers={}, parts={}, staged=0)
+    return msgspec.structs.replace(
+        position, stream=stream, sequence=0, proposers={}, parts={}, staged=0, digest=""
+    )
 
 
 def _lost(text: str) -> ClusterError:

@@ -15,10 +15,11 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
-from polycast.cluster.nats_server import ServerPlan, find_program, responds, write_configuration
+from polycast.cluster.nats_server import ServerPlan, StoreLock, find_program, responds, write_configuration
 from polycast.errors import PolycastError
 
 START_SECONDS = 20.0
@@ -29,9 +30,12 @@ FIXED_PORTS = range(15_000, 32_000)
 
 
 def run(plan: ServerPlan) -> int:
+    lock = StoreLock(Path(plan.folder))
     file = write_configuration(plan, os.environ[PASSWORD])
     with plan.log_file.open("ab") as out:
-        process = subprocess.Popen([find_program(), "-c", str(file)], stdout=out, stderr=out)
+        process = subprocess.Popen(
+            [find_program(), "-c", str(file)], stdout=out, stderr=out, pass_fds=[lock.descriptor]
+        )
     signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and not responds(plan.listen):

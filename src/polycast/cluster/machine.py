@@ -37,6 +37,7 @@ from polycast.cluster.messages import (
     read_frame,
     read_message,
 )
+from polycast.cluster.tail import tail_digest
 from polycast.log.files.format import StreamPosition
 from polycast.log.times import MICROS
 
@@ -93,6 +94,8 @@ class ApplyMachine:
         self._stream = position.stream
         self.sequence = position.sequence
         self.chain = position.chain
+        self.digest = position.digest
+        """Of the last message."""
         self.proposers = dict(position.proposers)
         self.foreign = position.foreign
         self.first = position.first
@@ -119,7 +122,7 @@ class ApplyMachine:
         return StreamPosition(
             self._stream, self.sequence, self.chain, dict(self.proposers), topics.generations, topics.floor,
             self._missing | parts, self.foreign, self._ledger.micros, self.first_staged(),
-            self.first,
+            self.first, self.digest,
         )  # fmt: skip
 
     @property
@@ -141,7 +144,7 @@ class ApplyMachine:
         except ForeignMessageError as error:
             self.foreign += 1
             outcome = StreamOutcome(Verdict.FOREIGN, None, (), str(error))
-        self.sequence = sequence
+        self.sequence, self.digest = sequence, tail_digest(data)
         self._extend_chain(data, outcome)
         return outcome
 

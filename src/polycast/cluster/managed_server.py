@@ -17,6 +17,7 @@ from types import TracebackType
 from polycast.cluster.nats_server import (
     ServerPlan,
     ServerTls,
+    StoreLock,
     find_program,
     read_password,
     responds,
@@ -66,11 +67,23 @@ class ManagedServer:
     def __init__(self, settings: Settings) -> None:
         self._plan = to_plan(settings)
         self._password_file = password_file(settings)
+        self._lock: StoreLock
         self._process: asyncio.subprocess.Process
         self._watching: asyncio.Task[None]
         self.restarts = 0
 
     async def __aenter__(self) -> ManagedServer:
+        self._lock = await asyncio.to_thread(StoreLock, Path(self._plan.folder))
+        try:
+            await self._start_first()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._watching = asyncio.create_task(self._watch())
+        return self
+
+    async def _start_first(self) -> None:
+        """Returns when the server responds."""
         self._file = write_configuration(self._plan, read_password(self._password_file))
         deadline = time.monotonic() + START_SECONDS
         await self._start()
@@ -80,20 +93,20 @@ class ManagedServer:
                 text = f"nats-server does not respond at {self._plan.listen}: {self._last_lines()}"
                 raise StartError(text, f"{self._plan.log_file} has the details")
             await asyncio.sleep(POLL_SECONDS)
-        self._watching = asyncio.create_task(self._watch())
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await end_tasks([self._watching])
         await self._stop()
+        self._lock.release()
 
     async def _start(self) -> None:
         with self._plan.log_file.open("ab") as out:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-c", BOUND_TO_PARENT, str(os.getpid()), find_program(), "-c",
                 str(self._file), stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out,
+                pass_fds=[self._lock.descriptor],
                 start_new_session=True,  # ctrl-C must reach only the broker, which stops its server last
             )  # fmt: skip
 

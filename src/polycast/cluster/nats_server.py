@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import secrets
 import shutil
 import socket
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,11 @@ from polycast.errors import StartError
 
 USER = "polycast"
 MODE = 0o600
+LOCK = "lock"
+LOCK_SECONDS = 10.0
+"""How long to wait for the server of a process that was killed: the server ends as well."""
+OWNER_SECONDS = 1.0
+"""The same, while that process runs."""
 FOLDER_MODE = 0o700
 PASSWORD_BYTES = 16
 PASSWORD = re.compile(r"[A-Za-z0-9_-]{12,200}")
@@ -74,10 +81,64 @@ class ServerPlan(msgspec.Struct, frozen=True):
         return Path(self.folder) / "nats.log"
 
 
-def write_configuration(plan: ServerPlan, password: str) -> Path:
-    folder = Path(plan.folder)
+class StoreLock:
+    """One server per folder: two would write to the same store. The server inherits the descriptor, so the folder
+    is locked until the server has ended, also if the process that started it was killed."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises StartError if a server uses the folder."""
+        _make_folder(folder)
+        self.descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, MODE)
+        try:
+            self._take()
+        except BlockingIOError as error:
+            owner = self._owner()
+            self.release()
+            text = f"the nats-server in {folder} was started by process {owner}, and runs"
+            raise StartError(text, "--data DIR takes another folder") from error
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, b"%d\n" % os.getpid(), 0)
+
+    def _take(self) -> None:
+        began = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                seconds = OWNER_SECONDS if _runs(self._owner()) else LOCK_SECONDS
+                if time.monotonic() > began + seconds:
+                    raise
+            time.sleep(0.05)
+
+    def _owner(self) -> int:
+        text = os.pread(self.descriptor, 20, 0).strip()
+        return int(text) if text.isdigit() else 0
+
+    def release(self) -> None:
+        os.close(self.descriptor)
+
+
+def _runs(process: int) -> bool:
+    if not process:
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
     folder.chmod(FOLDER_MODE)
+
+
+def write_configuration(plan: ServerPlan, password: str) -> Path:
+    folder = Path(plan.folder)
+    _make_folder(folder)
     text = CONFIGURATION.format(
         name=_quote(plan.name), listen=_quote(plan.listen), pid=_quote(folder.absolute() / "nats.pid"),
         log=_quote(plan.log_file.absolute()), store=_quote(folder.absolute() / "stream"), user=USER,

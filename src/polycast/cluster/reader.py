@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -53,15 +53,17 @@ class Delivered(NamedTuple):
 
 
 class StreamReader:
-    def __init__(self, stream: Stream, node: str, stream_id: str) -> None:
-        """`stream_id`: see `StreamInfo.id`. Nothing is read from another stream with the same name."""
+    def __init__(self, stream: Stream, node: str, stream_id: str, check: Callable[[], Awaitable[None]]) -> None:
+        """`stream_id`: see `StreamInfo.id`. Nothing is read from another stream with the same name. `check` raises
+        ClusterError if the stream has other messages than before."""
         self._stream = stream
         self._id = stream_id
         self._node = node
+        self._check = check
         self.restarts = 0
 
     async def read(self, sequence: int) -> AsyncIterator[Delivered]:
-        """From this stream sequence on, for ever. Raises RemovedError."""
+        """From this stream sequence on, for ever. Raises RemovedError, and what `check` raises."""
         expected = sequence
         while True:
             try:
@@ -76,7 +78,7 @@ class StreamReader:
     async def _consume(self, sequence: int) -> AsyncIterator[Delivered]:
         name = f"{self._node}-{secrets.token_hex(4)}"
         await self._create(name, sequence)
-        await self._check_stream()
+        await self._check_stream(sequence)
         queue = InboxQueue()
         inbox = await Inbox.open(self._stream.connection, queue.put)
         pull = _Pull(self._stream, name, inbox.subject)
@@ -112,7 +114,7 @@ class StreamReader:
         body = {"stream_name": self._stream.name, "config": config, "action": "create"}
         await self._stream.call(f"CONSUMER.CREATE.{self._stream.name}.{name}", body)
 
-    async def _check_stream(self) -> None:
+    async def _check_stream(self, sequence: int) -> None:
         """After the consumer was created: if the stream is the right one now, it was the right one then."""
         try:
             info = await self._stream.info()
@@ -120,6 +122,9 @@ class StreamReader:
             raise DoubtError(str(error)) from error
         if info is None or info.id != self._id:
             raise DoubtError("another stream")
+        if info.last < sequence - 1:
+            raise DoubtError(f"the stream ends at message {info.last:,}")
+        await self._check()
 
 
 class _Pull:

@@ -15,10 +15,12 @@ from polycast.cluster.divergence import check_divergence
 from polycast.cluster.joining import open_node_log
 from polycast.cluster.peers import collect
 from polycast.cluster.stream import Agreed, ApiError, Genesis, Stream, StreamInfo
+from polycast.cluster.tail import is_replaced
 from polycast.errors import ClusterError, StartError
 from polycast.log.files.folder import log_folder
 from polycast.log.files.format import StreamPosition
 from polycast.log.files.permissions import restrict, umask_of
+from polycast.log.files.state import read_state
 from polycast.log.log import Log
 from polycast.log.repair.verify import LogFinding, verify
 from polycast.server.settings import Settings
@@ -40,6 +42,9 @@ class LogEnd:
 async def find_end(settings: Settings) -> LogEnd:
     """The end of this node's log. Raises ClusterError if the log is damaged, or is not the log of a node."""
     folder = log_folder(settings.log.data)
+    state = read_state(folder)
+    if (state and state.position is None) or not folder.exists():  # to open a log writes to it
+        raise _no_log_of_a_node(folder)
     check_divergence(folder)
     restrict(umask_of(Path(settings.log.data)))
     node_log = open_node_log(settings)
@@ -81,7 +86,9 @@ async def _remove(stream: Stream, end: LogEnd, replace: bool) -> None:
     if info and not replace:
         text = f"the stream {stream.name} exists, with messages {info.first:,} to {info.last:,}"
         raise StartError(text, "--replace removes it")
-    if info and (more := find_more(info, end)):
+    at = end.position
+    replaced = info and info.id == at.stream and await is_replaced(stream, at.sequence, at.digest)
+    if info and not replaced and (more := find_more(info, end)):
         hint = "nothing was changed; run this command at the node with the highest sequence, or start the nodes"
         raise StartError(more, hint)
     try:
@@ -104,5 +111,9 @@ def find_more(info: StreamInfo, end: LogEnd) -> str:
 
 def _position(node_log: Log) -> StreamPosition:
     if node_log.position is None:
-        raise ClusterError(f"{node_log.folder} is not the log of a node", "--data names the folder of a node")
+        raise _no_log_of_a_node(node_log.folder)
     return node_log.position
+
+
+def _no_log_of_a_node(folder: Path) -> ClusterError:
+    return ClusterError(f"{folder} is not the log of a node", "--data names the folder of a node")

@@ -20,6 +20,7 @@ from polycast.cluster.messages import COMMIT_MESSAGES_AT_MOST, ForeignMessageErr
 from polycast.cluster.proposer import OnApplied, Outgoing, Proposer
 from polycast.cluster.reader import Delivered, RemovedError, StreamReader
 from polycast.cluster.stream import ApiError, Stream, StreamInfo
+from polycast.cluster.tail import check_tail
 from polycast.cluster.tasks import end_tasks
 from polycast.errors import ClusterError
 from polycast.log.durable import Durable
@@ -56,7 +57,7 @@ class JetStreamSequencer:
         self._unread: dict[int, bytes] = {}
         """Applied when the servers acknowledged them, and not read yet: messages by stream sequence."""
         self._unread_bytes = 0
-        self.reader = StreamReader(stream, node, info.id)
+        self.reader = StreamReader(stream, node, info.id, self._check_tail)
         self._warned_of_clock = 0.0
         self.machine: ApplyMachine
         self.failed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -185,8 +186,13 @@ class JetStreamSequencer:
                 await asyncio.sleep(0)
         except RemovedError as error:
             self.fail(ClusterError(str(error), "start this node again: it copies the log of another node"))
+        except ClusterError as error:
+            self.fail(error)
         except Exception as error:
             self._fail_to_apply(error)
+
+    async def _check_tail(self) -> None:
+        await check_tail(self.stream, self.machine.sequence, self.machine.digest)
 
     def _fail_to_apply(self, error: Exception) -> None:
         log.error("the stream cannot be applied", exc_info=error)

@@ -116,11 +116,12 @@ class Watch:
             "first": None,
             "last": None,
         }
-        if info is None or not info.leader:
+        leader = info.leader if info and info.confirmed else ""
+        if not leader:
             stream["error"] = f"{self._health.describe_loss()}: publishers wait, nothing is acknowledged"
         if info:
             replicas = sorted({info.leader, *info.replicas} - {""})
-            stream |= {"leader": info.leader or None, "replicas": replicas, "first": info.first, "last": info.last}
+            stream |= {"leader": leader or None, "replicas": replicas, "first": info.first, "last": info.last}
         rows = [
             {
                 "node": each.node, "state": each.state, "offset": each.offset, "sequence": each.sequence,

@@ -32,7 +32,16 @@ from polycast.server.access.http_allowlist import parse_host, parse_origin
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import parse_rule
 from polycast.server.access.settings import REQUIRED, TlsSettings
-from polycast.server.settings import DIALECT_TABLES, POLICIES, TABLES, Settings, declared, parse_host_port, types
+from polycast.server.settings import (
+    DIALECT_TABLES,
+    POLICIES,
+    TABLES,
+    Settings,
+    declared,
+    parse_host_port,
+    parse_server,
+    types,
+)
 from polycast.text import parse_seconds, parse_size
 
 PREFIX = "POLYCAST_"
@@ -182,6 +191,11 @@ class Gathered:
         self._check_retention(settings.log)
         if settings.cluster.enabled:
             _check_cluster(settings)
+        elif settings.cluster.node:
+            source = self._sources["cluster.node"]
+            text = f"{source}: cluster.node = {settings.cluster.node!r}, and no servers are named"
+            hint = "--cluster nats://HOST:PORT, or cluster.servers; a single broker has no cluster.node"
+            raise UsageError(text, hint)
         self._check_access(settings)
         return Loaded(settings, self._sources)
 
@@ -237,6 +251,12 @@ def _check_cluster(settings: Settings) -> None:
         raise UsageError("a node of a cluster needs a name", "--node NAME, or cluster.node")
     if not settings.log.enabled:
         raise UsageError("a node of a cluster needs the log, and log.enabled is false", "leave --no-log out")
+    for number, server in enumerate(settings.cluster.servers, 1):
+        try:
+            parse_server(server)
+        except ValueError as error:
+            hint = "in a user or a password, %2F stands for /, %40 for @, %3A for :"
+            raise UsageError(f"cluster.servers: address {number}: {error}", hint) from error
     if settings.cluster.manage:
         _check_managed(settings)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, get_type_hints
+from urllib.parse import urlsplit
 
 from polycast.address import SECURE, parse_address
 from polycast.declare import setting
@@ -38,6 +39,17 @@ def parse_host_port(text: str) -> None:
         or not 0 < int(port) < 65536
     ):
         raise ValueError("expected HOST:PORT")
+
+
+def parse_server(text: str) -> None:
+    """The errors do not show the address: it may have a password."""
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("nats", "tls") and parts.hostname and parts.port != 0
+    except ValueError:  # the port, or a bracket without its other
+        valid = False
+    if not valid:
+        raise ValueError("expected nats://HOST:PORT or nats://USER:PASSWORD@HOST:PORT")
 
 
 def parse_stream(text: str) -> None:
@@ -164,6 +176,10 @@ class ClusterSettings:
     @property
     def enabled(self) -> bool:
         return bool(self.servers) or self.manage
+
+    @property
+    def secure(self) -> bool:
+        return self.tls or any(server.startswith("tls:") for server in self.servers)
 
 
 @dataclass(frozen=True, slots=True)

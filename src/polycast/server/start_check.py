@@ -23,10 +23,10 @@ def check(settings: Settings) -> None:
     """Raises StartError if a file of TLS, of the tokens or of the cluster's credentials cannot be used."""
     if settings.tls.certificate:
         to_context(settings.tls)
-    if settings.dials_securely:
+    cluster = settings.cluster
+    if settings.dials_securely or (cluster.enabled and cluster.secure):
         to_dial_context(settings.tls)
     AccessControl(settings.access, Path(settings.log.data))
-    cluster = settings.cluster
     if cluster.enabled and cluster.credentials and not cluster.manage:
         _check_credentials(Path(cluster.credentials))
 

@@ -16,9 +16,9 @@ from polycast.server import Loaded, load
 from polycast.server.settings import TABLES, declared
 
 KEYS = sorted(declared())
-DEPENDENT = ("tls.client_certificates", "cluster.servers", "cluster.manage")
+DEPENDENT = ("tls.client_certificates", "cluster.servers", "cluster.manage", "cluster.node")
 ALONE = [key for key in KEYS if key not in DEPENDENT]
-"""Settings that are valid on their own; the excluded ones need tls.client_ca and cluster.node."""
+"""Settings that are valid on their own; the excluded ones need tls.client_ca, or each other."""
 OTHERS: dict[str, Any] = {
     "separator": ";",
     "rules": ["loopback may admin", "anonymous may publish a"],

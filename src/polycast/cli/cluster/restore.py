@@ -32,7 +32,8 @@ def run(
     from polycast.cluster.restoring import find_end, restore
     from polycast.server import load
 
-    given = {"log.data": data, "cluster.servers": cluster.split(",") if cluster else None, "cluster.node": node}
+    servers = cluster.split(",") if cluster is not None else None
+    given = {"log.data": data, "cluster.servers": servers, "cluster.node": node}
     flags: list[tuple[str, Any]] = [(key, value) for key, value in given.items() if value is not None]
     settings = load(config, os.environ, flags).settings
     if not settings.cluster.enabled:

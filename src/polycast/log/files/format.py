@@ -134,6 +134,8 @@ class StreamPosition(msgspec.Struct, frozen=True, omit_defaults=True):
     """The stream sequence of the oldest staged rows that wait for their commit; 0: none wait."""
     first: int = 0
     """All nodes remove what lies before this offset."""
+    digest: str = ""
+    """Of the last message that was applied; empty: not known, as in older files."""
 
 
 class GroupHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
