@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.trio import LISTEN, PATIENCE, WRITTEN_AT_ONCE, read_table
+from kit import hermod
 from kit.broker import Broker
 from kit.flow import MIB, Sending
 from kit.frames import pub
@@ -93,14 +94,24 @@ def test_past_the_limits_what_is_lost_is_counted(node: Broker, servers: Servers,
             stack.enter_context(node.connect("simplest")).send(to_messages(name, count))
         wait_for(lambda: refused(node), "a refusal")
         assert metric(node, "polycast_cluster_pending_bytes") >= 2 * MIB
+        before = refused(node)
+        assert "cluster.pending_bytes" in _refusal(node)
+        assert refused(node) == before + 1
         servers.start(0)
-        wait_for(lambda: accepted(node) + refused(node) == count * len(names), "all messages", PATIENCE)
+        wait_for(lambda: accepted(node) + refused(node) == count * len(names) + 1, "all messages", PATIENCE)
         _fence(node)
-        lost = refused(node)
+        lost = refused(node) - 1
     found = {name: numbers_of(tmp_path / "a", name) for name in names}
     assert sum(map(len, found.values())) + lost == count * len(names)
     for numbers in found.values():
         assert numbers == sorted(set(numbers))
+
+
+def _refusal(node: Broker) -> str:
+    """What a publisher that waits for acknowledgements is told."""
+    with node.connect("hermod.pub") as peer:
+        peer.send(hermod.message("flood-acked", b"0"))
+        return str(hermod.read_error(peer)["message"])
 
 
 def _fence(node: Broker) -> None:

@@ -29,7 +29,7 @@ from polycast.model import Body, Burst, Format, Pattern
 from polycast.server.api.listings import Listings, TopicListing, to_filter
 from polycast.server.api.publish import PublishRequest, to_burst
 from polycast.server.core import Core
-from polycast.server.dispatch.acks import LOG_BEHIND
+from polycast.server.dispatch.acks import TOO_MUCH_WAITS
 from polycast.server.dispatch.bodies import NoFields, RouteError, check_request, read_request, to_json_body
 from polycast.server.dispatch.publisher import Published
 from polycast.server.dispatch.refusals import FORBIDDEN
@@ -168,7 +168,7 @@ class Routes:
         if not requester.guard.may_publish(burst.topics[0]):
             respond(False, requests.text_body(FORBIDDEN))
         elif not self._core.publisher.has_room(len(burst)):
-            respond(False, requests.text_body(f"{requests.BUSY}: {LOG_BEHIND}"))
+            respond(False, requests.text_body(f"{requests.BUSY}: {TOO_MUCH_WAITS}"))
         else:
             then = partial(self._respond_when_durable, respond)
             self._core.publishing.publish_message(requester, burst, now, then)

@@ -22,6 +22,11 @@ Then = Callable[[str], None]
 """Called with the reason why a message is not durable, or with an empty text."""
 
 LOG_BEHIND = "the log is behind"
+"""The reason in metrics."""
+TOO_MUCH_WAITS = (
+    f"{LOG_BEHIND}: too much waits for the disk, or in a cluster for its servers (cluster.pending_bytes); "
+    "send it again later"
+)
 
 
 class Lost(NamedTuple):
@@ -30,7 +35,7 @@ class Lost(NamedTuple):
     reason: str
 
 
-NO_OFFSET = Lost(-1, 0, LOG_BEHIND)
+NO_OFFSET = Lost(-1, 0, TOO_MUCH_WAITS)
 """Messages that got no offset."""
 
 
