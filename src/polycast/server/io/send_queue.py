@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from polycast.dialects.session import Session
@@ -26,6 +26,8 @@ from polycast.server.stats.counters import Counters
 
 log = logging.getLogger("polycast.connection")
 
+LARGE_BYTES = 256 * 1024
+"""For less, it takes longer to get the interpreter back than to send."""
 REPLIES_SHARE = 2
 """Policy `drop` still queues replies up to this many times `limits.queue_bytes`."""
 CLOSING, CLOSED = ConnectionState.CLOSING, ConnectionState.CLOSED
@@ -164,7 +166,11 @@ class SendQueue:
             self._report_drops()
         if not self._pending:
             return
-        self._transport.writelines(self._pending)
+        blocks: Sequence[Buffer] = self._pending
+        if self._pending_bytes >= LARGE_BYTES:
+            blocks = sockets.send_large(self._transport, blocks)
+        if blocks:
+            self._transport.writelines(blocks)
         counters = self._listener.counters
         counters.messages_out += self._pending_messages
         self.messages_out += self._pending_messages

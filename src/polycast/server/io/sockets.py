@@ -1,7 +1,8 @@
-"""Listening sockets and their options, with errors that name the cure."""
+"""Sockets: listening, with errors that name the cure, their options, and sending."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
@@ -9,18 +10,22 @@ import socket
 import stat
 import termios
 from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from polycast.address import Address
 from polycast.errors import StartError
+from polycast.model import Buffer
 from polycast.socket_files import remove_stale
 
 BACKLOG = 4096
 KEEPALIVE_IDLE_SECONDS = 60
 KEEPALIVE_INTERVAL_SECONDS = 15
 KEEPALIVE_PROBES = 4
+BLOCKS_AT_MOST = 1024
+"""Blocks of one call to send: IOV_MAX."""
 UNAUTHORIZED_RECEIVE_BYTES, FIRST_RECEIVE_BYTES = 16 * 1024, 1024 * 1024
 """The receive buffer of a TLS peer before it has rights, and directly after."""
 SO_BUF_LOCK = 72
@@ -106,6 +111,32 @@ def restore_receive_buffers(transport: Any) -> None:
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, FIRST_RECEIVE_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, SO_BUF_LOCK, 0)
+
+
+def send_large(transport: asyncio.Transport, blocks: Sequence[Buffer]) -> Sequence[Buffer]:
+    """Send what the system takes at once, and return the rest, for the transport.
+
+    A transport keeps the interpreter while it sends. For large blocks that is so long that the threads of the log
+    wait most of their time.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None or transport.get_extra_info("ssl_object") is not None:
+        return blocks
+    if transport.is_closing() or transport.get_write_buffer_size():
+        return blocks
+    try:
+        sent = os.writev(sock.fileno(), blocks[:BLOCKS_AT_MOST])
+    except OSError:  # the system takes nothing at present, or the transport finds out that the connection is lost
+        return blocks
+    return _behind(blocks, sent)
+
+
+def _behind(blocks: Sequence[Buffer], sent: int) -> Sequence[Buffer]:
+    for index, block in enumerate(blocks):
+        if sent < len(block):
+            return [memoryview(block)[sent:], *blocks[index + 1 :]]
+        sent -= len(block)
+    return ()
 
 
 def unacknowledged(sock: socket.socket | None) -> int:
