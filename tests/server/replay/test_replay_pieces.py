@@ -61,11 +61,11 @@ class Recorded(LastMessageReplay):
             lost=None,
             hurry=lambda: None,
         )
-        readers = SimpleNamespace(read=read)
+        readers = SimpleNamespace(read_rows=read)
         context: Any = SimpleNamespace(
             log=log,
             stopped=False,
-            in_thread=call,
+            read_rows=call,
             readers=readers,
             index=SimpleNamespace(position=lambda offset: None),
             rows_budget=RowsBudget(),

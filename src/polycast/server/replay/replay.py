@@ -56,7 +56,8 @@ class Replay:
         self.offset = -1
         self._brisk = True
         """Whether the subscriber has received in time what was queued for it."""
-        self._rows = ReadAhead(self.log.folder, partial(context.readers.read, connection), context.index.position)
+        read = partial(context.readers.read_rows, connection)
+        self._rows = ReadAhead(self.log.folder, read, context.index.position)
         self.rows_budget = context.rows_budget
 
     @property

@@ -99,7 +99,7 @@ class LastMessageReplay(StartReplay):
         missed: list[Gap] = []
         rows = rows_at(self.log.folder, offsets, on_skipped=missed.append)
         while not self.is_over():
-            batch = await self.context.in_thread(self.connection, next, rows, None)
+            batch = await self.context.read_rows(self.connection, next, rows, None)
             while missed:
                 self.report(missed.pop(0))
             if batch is None:
