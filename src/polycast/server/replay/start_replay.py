@@ -42,6 +42,8 @@ class StartReplay(Replay):
         self._starts.pop(pattern, None)
         self.interests.drop(pattern)
         self._over = not len(self.interests)
+        if self._over:
+            self.rows_budget.leave(self)
 
     async def find_start(self) -> int:
         """Positions are looked up in the files, so all messages must be durable first."""
