@@ -19,13 +19,15 @@ import xxhash
 
 from log.log_builder import SEED, LogBuilder, digest, flip, time_of, to_rows
 from polycast.errors import LogDamageError
+from polycast.log.files.columns import SourcedBurst, new_packer
 from polycast.log.files.disk import Disk
+from polycast.log.files.encoding import encode_bursts
 from polycast.log.files.format import NOTHING_BEFORE, SCHEMA
 from polycast.log.files.hot import HotReader
 from polycast.log.files.sealed import SealedReader
 from polycast.log.upkeep import sealing
 from polycast.log.upkeep.sealing import seal
-from polycast.model import Buffer
+from polycast.model import Buffer, Burst, Format
 
 
 @pytest.fixture
@@ -116,6 +118,22 @@ def test_row_groups_of_large_payloads_hold_few_rows(builder: LogBuilder, monkeyp
     metadata = pq.read_metadata(target)
     assert metadata.num_row_groups >= 4
     assert to_rows(pq.read_table(target).to_batches()) == builder.rows
+
+
+def test_row_groups_of_long_topics_hold_few_rows_too(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hot segment has them compressed: they are counted by what a reader decodes."""
+    monkeypatch.setattr(sealing, "ROW_GROUP_BYTES", 10_000)
+    path, packer, topic = builder.begin(), new_packer(), b"t" * 1000
+    for first in range(0, 100, 20):
+        burst = Burst.of("hermod", [(topic, b"", Format.BYTES)] * 20)
+        burst.offset, burst.sequences = first, [first]
+        pieces = [SourcedBurst(burst, b"", 0)]
+        builder.write(encode_bursts(pieces, packer, builder.layout, builder.checksum, first))
+    builder.end()
+    table = pq.ParquetFile(sealed(path))
+    groups = [table.read_row_group(number) for number in range(table.num_row_groups)]
+    assert sum(group.num_rows for group in groups) == 100
+    assert max(group.nbytes for group in groups) < 20_000
 
 
 def test_encodings(builder: LogBuilder) -> None:

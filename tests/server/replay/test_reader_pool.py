@@ -77,6 +77,32 @@ def test_identities_take_turns_before_their_connections() -> None:
     play(act)
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_rows_wait_for_no_requests_of_their_connection_or_identity(same: bool) -> None:
+    """A replay has a share of the memory of all replays while it reads."""
+
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
+        many = [Person("many") for _ in range(50)]
+        for person in many:
+            readers.request(person, executor.work("request", 100))
+            readers.request(person, executor.work("waits", 100))
+            readers.read(person, executor.work("position", 100))
+        reader = many[0] if same else Person("many")
+        rows = [readers.read_rows(reader, executor.work("rows", 1)) for _ in range(3)]
+        turns = 0
+        while not rows[-1].done():
+            await executor.turn()
+            turns += 1
+        assert turns <= 4 * 3
+        more = readers.read_rows(reader, executor.work("more", 1))
+        for person in many:
+            readers.cancel(person)
+        assert more.cancelled() == same
+        await executor.finish()
+
+    play(act)
+
+
 def test_reads_past_the_limit_are_refused_at_once() -> None:
     async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         one, other = Person(), Person()

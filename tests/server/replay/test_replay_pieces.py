@@ -61,11 +61,11 @@ class Recorded(LastMessageReplay):
             lost=None,
             hurry=lambda: None,
         )
-        readers = SimpleNamespace(read=read)
+        readers = SimpleNamespace(read_rows=read)
         context: Any = SimpleNamespace(
             log=log,
             stopped=False,
-            in_thread=call,
+            read_rows=call,
             readers=readers,
             index=SimpleNamespace(position=lambda offset: None),
             rows_budget=RowsBudget(),
@@ -260,3 +260,27 @@ def test_a_closed_connection_waits_for_nothing(tmp_path: Path) -> None:
         await replay._give_back()
 
     asyncio.run(asyncio.wait_for(test(), GUARD_SECONDS))
+
+
+def test_a_turn_ends_between_two_pieces_of_what_was_read(tmp_path: Path) -> None:
+    """A subscriber that takes a small piece just in time, again and again, does not keep the rows."""
+    pieces = 100
+    LogBuilder(tmp_path).segment(pieces, topics=["a"], payload=bytes(LEAST_AHEAD_BYTES))
+    replay = Recorded(tmp_path, pieces)
+    replay.offset = replay.share = 0
+    replay.rows_budget = budget = RowsBudget(FIRST_BYTES, lambda: len(replay.sizes) * TURN_SECONDS / 2)
+    other: Any = StubConnection(connection=replay.connection)
+
+    async def act() -> None:
+        await budget.acquire(replay)
+        waiting = asyncio.create_task(budget.acquire(other))
+        await replay._push_from_disk()
+        await waiting
+        assert (replay.offset, len(replay.sizes)) == (2, 2)
+        budget.release(other)
+        replay.share = 100 * AHEAD_BYTES  # nothing waits any more
+        while replay.offset < pieces:
+            await replay._push_from_disk()
+
+    asyncio.run(asyncio.wait_for(act(), GUARD_SECONDS))
+    assert sum(replay.sizes) == pieces * LEAST_AHEAD_BYTES

@@ -120,7 +120,7 @@ def _row_groups(reader: HotReader, found: _Found, throttle: Throttle) -> Iterato
         for part in _cut(group):
             parts.append(part)
             rows += part.num_rows
-            size += group.header.size * part.num_rows // group.header.count
+            size += part.nbytes  # as it is decoded: in the hot segment, topics are compressed
             if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
                 yield _join(parts)
                 parts, rows, size = [], 0, 0
@@ -134,7 +134,7 @@ def _join(parts: list[pa.RecordBatch]) -> pa.Table:
 
 def _cut(group: Group) -> Iterator[pa.RecordBatch]:
     count = group.header.count
-    rows = min(ROW_GROUP_ROWS, max(1, count * ROW_GROUP_BYTES // group.header.size))
+    rows = min(ROW_GROUP_ROWS, max(1, count * ROW_GROUP_BYTES // group.batch.nbytes))
     for start in range(0, count, rows):
         yield group.batch.slice(start, rows) if rows < count else group.batch
 

@@ -55,9 +55,9 @@ class ReplayContext:
         if len(self.links) > LINKS_LIMIT:
             self.links.popitem(last=False)
 
-    async def in_thread(self, connection: Connection, act: Callable[..., T], *args: Any) -> T:
-        """Calls a function in a turn of this connection."""
-        return await self.readers.read(connection, once(act, *args))
+    async def read_rows(self, connection: Connection, act: Callable[..., T], *args: Any) -> T:
+        """Calls a function that reads rows in a thread, for a replay that has a share of their memory."""
+        return await self.readers.read_rows(connection, once(act, *args))
 
     async def in_turns(self, connection: Connection, work: Work[T]) -> T:
         return await self.readers.read(connection, work)

@@ -2,6 +2,9 @@
 
 The reads of one connection are queued, and only the first is in progress: however many reads a connection
 requests, it has one turn in a round and one unfinished result in memory.
+
+Reads of rows are queued separately, as if from another identity: a replay that has a share of the memory of all
+replays must not wait for the requests of its own connection, or of a thousand others of its identity.
 """
 
 from __future__ import annotations
@@ -42,13 +45,14 @@ class Limit(NamedTuple):
 
 
 class ConnectionReads:
-    """The queued reads of one connection; the first is in progress."""
+    """The queued reads of one connection, those of rows or all others; the first is in progress."""
 
-    __slots__ = ("identity", "owner", "reads", "running")
+    __slots__ = ("identity", "key", "owner", "reads", "running")
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, rows: bool) -> None:
         self.owner = owner
-        self.identity = owner.guard.identity
+        self.key = owner, rows
+        self.identity = owner.guard.identity, rows
         self.reads: deque[ReadTask] = deque()
         self.running = False
         """Whether a thread works on the first read now."""
@@ -60,20 +64,20 @@ class ConnectionReads:
 
 class ReadQueue:
     def __init__(self) -> None:
-        self._lines: dict[Owner, ConnectionReads] = {}
-        self._ready: OrderedDict[str, OrderedDict[Owner, ConnectionReads]] = OrderedDict()
+        self._lines: dict[tuple[Owner, bool], ConnectionReads] = {}
+        self._ready: OrderedDict[tuple[str, bool], OrderedDict[Owner, ConnectionReads]] = OrderedDict()
         """By identity, in the order of their turns."""
 
     def __iter__(self) -> Iterator[ConnectionReads]:
         return iter(list(self._lines.values()))
 
-    def of(self, owner: Owner) -> ConnectionReads | None:
-        return self._lines.get(owner)
+    def of(self, owner: Owner) -> list[ConnectionReads]:
+        return [line for rows in (False, True) if (line := self._lines.get((owner, rows)))]
 
-    def put(self, owner: Owner, read: ReadTask) -> None:
-        line = self._lines.get(owner)
+    def put(self, owner: Owner, read: ReadTask, rows: bool) -> None:
+        line = self._lines.get((owner, rows))
         if line is None:
-            line = self._lines[owner] = ConnectionReads(owner)
+            line = self._lines[owner, rows] = ConnectionReads(owner, rows)
         line.reads.append(read)
         self.requeue(line)
 
@@ -96,7 +100,7 @@ class ReadQueue:
         if line.reads:
             self._ready.setdefault(line.identity, OrderedDict()).setdefault(line.owner, line)
             return
-        self._lines.pop(line.owner, None)
+        self._lines.pop(line.key, None)
         ring = self._ready.get(line.identity, OrderedDict())
         ring.pop(line.owner, None)
         if not ring:

@@ -51,8 +51,7 @@ class ReaderPool:
 
     def admit(self, owner: Owner) -> None:
         """Raises RouteError if no further request of the connection may wait."""
-        line = self._lines.of(owner)
-        waiting = line.requests if line else 0
+        waiting = sum(line.requests for line in self._lines.of(owner))
         most = self._reads if self.waiting < REQUESTS_AT_MOST else 1
         if waiting < most:
             return
@@ -73,9 +72,14 @@ class ReaderPool:
         """For a replay: no limits. The future is cancelled when the connection closes."""
         return self._put(owner, work, None)
 
+    def read_rows(self, owner: Owner, work: Work[T]) -> asyncio.Future[T]:
+        """For a replay that has a share of the memory of all replays: other reads of its connection, and of its
+        identity, do not delay it."""
+        return self._put(owner, work, None, rows=True)
+
     def cancel(self, owner: Owner) -> None:
         """The connection closes."""
-        if line := self._lines.of(owner):
+        for line in self._lines.of(owner):
             self._end(line, list(line.reads), asyncio.CancelledError())
 
     async def stop(self) -> None:
@@ -93,9 +97,9 @@ class ReaderPool:
 
     # -- turns -------------------------------------------------------------------------------------------
 
-    def _put(self, owner: Owner, work: Work[T], limit: Limit | None) -> asyncio.Future[T]:
+    def _put(self, owner: Owner, work: Work[T], limit: Limit | None, rows: bool = False) -> asyncio.Future[T]:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._lines.put(owner, ReadTask(work, future, limit))
+        self._lines.put(owner, ReadTask(work, future, limit), rows)
         self._go()
         return future
 

@@ -56,7 +56,8 @@ class Replay:
         self.offset = -1
         self._brisk = True
         """Whether the subscriber has received in time what was queued for it."""
-        self._rows = ReadAhead(self.log.folder, partial(context.readers.read, connection), context.index.position)
+        read = partial(context.readers.read_rows, connection)
+        self._rows = ReadAhead(self.log.folder, read, context.index.position)
         self.rows_budget = context.rows_budget
 
     @property
@@ -123,7 +124,8 @@ class Replay:
             await self._give_back()  # the wait may be long
             await self.wait_for_room()
         await self.until_durable(self.offset + 1)
-        await self.rows_budget.acquire(self)
+        if not self.is_over():
+            await self.rows_budget.acquire(self)
         if self.is_over():
             return
         batch = await self._read()
@@ -174,10 +176,13 @@ class Replay:
             self.context.miss(self.connection, gap)
 
     async def push(self, batch: pa.RecordBatch, patience: float = math.inf) -> int:
-        """Queues rows in several turns if they are large. Returns how many rows were queued in time."""
+        """Queues rows in several turns of the event loop if they are large. Returns how many rows were queued in
+        time: before the turn of the replay was over, except for the first piece."""
         done = 0
         for piece in pieces([batch], self.piece_bytes):
             if not await self.wait_for_room(patience) or self.is_over():
+                break
+            if done and self.rows_budget.is_turn_over(self):
                 break
             for burst in to_bursts(self._without_excluded(piece)):
                 self.push_burst(burst, 0, len(burst))

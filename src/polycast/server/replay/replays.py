@@ -132,7 +132,9 @@ class Replays:
     def leave(self, connection: Connection) -> None:
         """The connection closes: its reads are cancelled."""
         self.readers.cancel(connection)
-        self.context.rows_budget.leave(connection)
+        for replay in (*self._open.get(connection, ()), self._spilled.get(connection)):
+            if replay:
+                self.context.rows_budget.leave(replay)
         self.context.pauses.end(connection)
 
     async def stop(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -57,16 +57,15 @@ class RowsBudget:
         self._limit = limit
         self._clock = clock
         self._shares: dict[Holder, RowsShare] = {}
-        self._waiting: OrderedDict[str, deque[tuple[Holder, asyncio.Future[None]]]] = OrderedDict()
+        self.held = 0
+        self._waiting: OrderedDict[str, OrderedDict[Holder, asyncio.Future[None]]] = OrderedDict()
         """By identity, in the order of their turns."""
+        self._identities: dict[Holder, str] = {}
+        """Of those that wait, as of when they began to: a token may change it."""
         self._timer: asyncio.TimerHandle | None = None
         """Runs while no replay has rows."""
         self.return_memory: Callable[[], None] = pa.default_memory_pool().release_unused
         """Arrow keeps the memory that its threads allocated and the event loop freed."""
-
-    @property
-    def held(self) -> int:
-        return sum(share.size for share in self._shares.values())
 
     @property
     def is_contended(self) -> bool:
@@ -74,14 +73,15 @@ class RowsBudget:
         return bool(self._waiting)
 
     async def acquire(self, holder: Holder) -> None:
-        """Waits for a share, unless the replay has one. Cancelled when the connection closes."""
+        """Waits for a share, unless the replay has one. Cancelled by `leave`."""
         if holder in self._shares:
             return
         if not self.is_contended and self._has_room(FIRST_BYTES):
             self._give(holder)
             return
         future = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(holder.connection.guard.identity, deque()).append((holder, future))
+        identity = self._identities[holder] = holder.connection.guard.identity
+        self._waiting.setdefault(identity, OrderedDict())[holder] = future
         await future
 
     def resize(self, holder: Holder, size: int) -> None:
@@ -89,6 +89,7 @@ class RowsBudget:
         share, now = self._shares[holder], self._clock()
         if share.read_seconds is None:
             share = RowsShare(size, now, now - share.since)
+        self.held += size - self._shares[holder].size
         self._shares[holder] = share._replace(size=size)
         self._serve()
 
@@ -97,9 +98,11 @@ class RowsBudget:
         return not self.is_contended and self._has_room(size - self._shares[holder].size)
 
     def is_turn_over(self, holder: Holder) -> bool:
-        share = self._shares[holder]
+        share = self._shares.get(holder)
+        if share is None or not self.is_contended:
+            return False
         turn = max(TURN_SECONDS, READS_A_TURN * (share.read_seconds or 0))
-        return self.is_contended and self._clock() - share.since >= turn
+        return self._clock() - share.since >= turn
 
     def to_patience(self, holder: Holder, usual: float) -> float:
         """How long the replay may wait for its connection before it gives its share back."""
@@ -110,26 +113,29 @@ class RowsBudget:
 
     def release(self, holder: Holder) -> None:
         """The replay has no rows any more."""
-        if self._shares.pop(holder, None):
+        if share := self._shares.pop(holder, None):
+            self.held -= share.size
             self._serve()
             self._watch()
 
-    def leave(self, connection: Connection) -> None:
-        """The connection closes: its replays wait no longer."""
-        self._cancel(lambda holder: holder.connection is connection)
+    def leave(self, holder: Holder) -> None:
+        """The replay is over: it waits no longer."""
+        if holder in self._identities:
+            self._take(self._identities[holder], holder).cancel()
 
     def stop(self) -> None:
-        self._cancel(lambda holder: True)
+        for holder in list(self._identities):
+            self.leave(holder)
 
     # -- the order -----------------------------------------------------------------------------------------
 
     def _has_room(self, more: int) -> bool:
         """One replay reads however large its row groups are."""
-        held = self.held
-        return not held or held + more <= self._limit
+        return not self.held or self.held + more <= self._limit
 
     def _give(self, holder: Holder) -> None:
         self._shares[holder] = RowsShare(FIRST_BYTES, self._clock())
+        self.held += FIRST_BYTES
         self._watch()
 
     def _watch(self) -> None:
@@ -141,19 +147,17 @@ class RowsBudget:
 
     def _serve(self) -> None:
         while self._waiting and self._has_room(FIRST_BYTES):
-            identity, line = self._waiting.popitem(last=False)
-            holder, future = line.popleft()
-            if line:
-                self._waiting[identity] = line
+            identity, line = next(iter(self._waiting.items()))
+            holder = next(iter(line))
+            self._waiting.move_to_end(identity)
+            future = self._take(identity, holder)
             if not future.done():
                 self._give(holder)
                 future.set_result(None)
 
-    def _cancel(self, leaves: Callable[[Holder], bool]) -> None:
-        for identity, line in list(self._waiting.items()):
-            for holder, future in line:
-                if leaves(holder):
-                    future.cancel()
-            self._waiting[identity] = deque(each for each in line if not each[1].done())
-            if not self._waiting[identity]:
-                del self._waiting[identity]
+    def _take(self, identity: str, holder: Holder) -> asyncio.Future[None]:
+        line = self._waiting[identity]
+        if len(line) == 1:
+            del self._waiting[identity]
+        del self._identities[holder]
+        return line.pop(holder)

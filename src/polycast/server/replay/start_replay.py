@@ -42,6 +42,8 @@ class StartReplay(Replay):
         self._starts.pop(pattern, None)
         self.interests.drop(pattern)
         self._over = not len(self.interests)
+        if self._over:
+            self.rows_budget.leave(self)
 
     async def find_start(self) -> int:
         """Positions are looked up in the files, so all messages must be durable first."""
@@ -99,7 +101,7 @@ class LastMessageReplay(StartReplay):
         missed: list[Gap] = []
         rows = rows_at(self.log.folder, offsets, on_skipped=missed.append)
         while not self.is_over():
-            batch = await self.context.in_thread(self.connection, next, rows, None)
+            batch = await self.context.read_rows(self.connection, next, rows, None)
             while missed:
                 self.report(missed.pop(0))
             if batch is None:
