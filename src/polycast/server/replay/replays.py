@@ -68,7 +68,8 @@ class Replays:
         self, connection: Connection, pattern: Pattern, encoder: Encoder, start: StartPosition | None
     ) -> None:
         """None as start: begin with the last message of each topic."""
-        self.drop(connection, pattern)
+        if pattern in connection.subscriber.patterns:  # otherwise no replay has it, and there may be thousands
+            self.drop(connection, pattern)
         key = connection, StartReplay if start else LastMessageReplay
         if key not in self._begun:
             replay = self._begun[key] = key[1](self.context, connection)
