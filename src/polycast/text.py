@@ -11,6 +11,9 @@ SIZE = re.compile(r"(?:([0-9]{1,18}) *B?|([0-9]{1,9}(?:\.[0-9]{1,9})?) *([KMGT])
 TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 TIME = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) *(ms|s|m|h|d|w|)", re.IGNORECASE)
 
+CREDENTIALS = re.compile(r'(://(?:[^/@:"\s]*:)?)[^/@"\s]*@')
+"""In an address: a password with what is before it, or a token."""
+
 
 def parse_size(text: str) -> int:
     """Bytes: `1048576`, `1MiB`, `1.5 GiB`; `GB` is `GiB`. Raises ValueError for anything else."""
@@ -39,3 +42,8 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def hide_credentials(text: str) -> str:
+    """Addresses in the text without their passwords and tokens."""
+    return CREDENTIALS.sub(r"\1***@", text)

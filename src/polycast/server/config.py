@@ -42,7 +42,7 @@ from polycast.server.settings import (
     parse_server,
     types,
 )
-from polycast.text import parse_seconds, parse_size
+from polycast.text import hide_credentials, parse_seconds, parse_size
 
 PREFIX = "POLYCAST_"
 LARGEST = 2**53
@@ -94,8 +94,8 @@ class Loaded:
 
 
 def _to_toml(value: Any) -> str:
-    """Writes values as JSON, which is valid TOML for these types, except for DEL (0x7F)."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """Writes values as JSON, which is valid TOML for these types, except for DEL (0x7F), and without passwords."""
+    return hide_credentials(json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f"))
 
 
 def load(

@@ -176,3 +176,16 @@ def test_a_broker_that_runs_is_not_disturbed(tmp_path: Path) -> None:
         used = check("--check-ports", f"--data={tmp_path}")
         assert used.code == 1 and f"a broker runs with the data folder {tmp_path}" in used.err
     assert check("--check-ports", f"--data={tmp_path}").code == 0
+
+
+@pytest.mark.parametrize(
+    ("server", "shown"),
+    [
+        ("nats://user:se%40cret@one:4222", "nats://user:***@one:4222"),
+        ("nats://token@one:4222", "nats://***@one:4222"),
+        ("tls://one:4222", "tls://one:4222"),
+    ],
+)
+def test_the_configuration_is_shown_without_passwords(server: str, shown: str) -> None:
+    loaded = load(flags=[("cluster.servers", [server, "nats://two:4222"]), ("cluster.node", "a")])
+    assert tomllib.loads(loaded.to_toml())["cluster"]["servers"] == [shown, "nats://two:4222"]
