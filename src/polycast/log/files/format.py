@@ -20,6 +20,7 @@ a cluster: where it is in the stream after this group.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -247,13 +248,20 @@ def read_batch(data: memoryview, position: int, header: GroupHeader, layout: Lay
     """The rows of a group whose header was verified.
 
     pyarrow unpacks a single message in threads of its own. To wait for them takes several times as long as to
-    unpack the message in this thread, as a stream, which needs a copy of it behind the schema.
+    unpack the message in this thread, as a stream, which needs a copy of it behind a schema. That of the file is
+    not taken: no checksum covers it.
     """
     group = data[position : position + header.size]
     if header.size > LARGE_BYTES:
         return pa.ipc.read_record_batch(pa.py_buffer(group), layout.schema)
-    stream = pa.py_buffer(b"".join((layout.head, group)))
+    stream = pa.py_buffer(b"".join((_to_head(layout.schema), group)))
     return pa.ipc.open_stream(stream, options=IN_THIS_THREAD).read_next_batch()
+
+
+@lru_cache(maxsize=16)
+def _to_head(schema: pa.Schema) -> bytes:
+    """The beginning of a stream with these names and types, in the byte order of this machine."""
+    return bytes(pa.schema([pa.field(field.name, field.type) for field in schema]).serialize())
 
 
 def _parse_header(metadata: bytes) -> tuple[GroupHeader, int]:
