@@ -122,17 +122,14 @@ def each_header(
         run = bisect_right(run_ends, start)
         for i in range(start, stop):
             run += i == run_ends[run]
-            yield (
-                i,
-                HEADER
-                % (
-                    quote(topics[run]),
-                    sequences[run] + i - begins[run],
-                    POSITION % (offset + i, times[i]) if offset != NO_OFFSET else b"",
-                    ends[i] - starts[i],
-                    digests[DIGITS * i : DIGITS * (i + 1)],
-                ),
+            header = HEADER % (
+                quote(topics[run]),
+                sequences[run] + i - begins[run],
+                POSITION % (offset + i, times[i]) if offset != NO_OFFSET else b"",
+                ends[i] - starts[i],
+                digests[DIGITS * i : DIGITS * (i + 1)],
             )
+            yield i, header
 
 
 def each_frame(block: Block, starts: Sequence[int], ends: Sequence[int], *more: Any) -> Iterator[bytes]:
